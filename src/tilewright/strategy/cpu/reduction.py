@@ -32,7 +32,7 @@ from tilewright.strategy.cpu.pointwise import (
     vector_lanes,
     vectorize_inner,
 )
-from tilewright.strategy.cpu.registers import fill_registers
+from tilewright.strategy.cpu.registers import INNER_UNROLLED, fill_registers
 from tilewright.strategy.cpu.tiles import heights, row_tile
 from tilewright.strategy.loops import (
     RUN,
@@ -49,6 +49,7 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
+from tilewright.strategy.sketch.tiles import tiles
 from tilewright.strategy.work import is_worth_a_region
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
@@ -73,6 +74,9 @@ def reduction(schedule: Schedule, target: Target, threads: int) -> None:
         for name in schedule.blocks():
             if name not in of:
                 stream(schedule, name, target, threads)
+        return
+    if len(reductions) == 1 and not ordered and is_long_in_pairs(reductions[0]):
+        tiles(schedule, target, threads)
         return
     operands = operands_of(found, reductions[0]) if len(reductions) == 1 and not ordered else []
     others = [b for b in found if b not in operands]
@@ -100,6 +104,19 @@ def reduction(schedule: Schedule, target: Target, threads: int) -> None:
             contraction(schedule, name, target, 1, few=1)
         else:
             by_itself(schedule, name, target, 1 if ordered else threads)
+
+
+def is_long_in_pairs(reduced: Block) -> bool:
+    """Does it combine several values of an element (the greatest, and where that is) along more
+    steps than LLVM unrolls by itself, while vectors of neighbours lie side by side? They are worth
+    registers."""
+    spatial = [a.var for a in reduced.axes if a.kind == "spatial"]
+    steps = prod(estimate(a.extent) for a in reduced.axes if a.kind == "reduce")
+    is_open = any(as_int(a.extent) is None for a in reduced.axes)
+    is_long = is_open or steps > INNER_UNROLLED
+    return (
+        len(reduced.writes) > 1 and is_long and bool(spatial) and contiguous(reduced, spatial[-1])
+    )
 
 
 def operands_of(found: Sequence[Block], reduced: Block) -> list[Block]:

@@ -12,7 +12,7 @@ from math import prod
 from tilewright.arith.affine import Forms
 from tilewright.arith.estimate import estimate
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Unary, Var, as_int
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Unary, Var
 from tilewright.ir.stmt import Block, Stmt
 from tilewright.ir.walk import distinct, free_vars, loads, stores, visit
 from tilewright.strategy.absorb import CHEAP_UNARY, COSTLY_BINARY, written
@@ -159,8 +159,3 @@ def _is_value(n: Binary) -> bool:
 
 def _is_product(e: Expr) -> bool:
     return isinstance(e, Binary) and e.op is BinaryOp.mul
-
-
-def is_static(block: Block) -> bool:
-    """Are all its extents known?"""
-    return all(as_int(a.extent) is not None for a in block.axes)

@@ -25,7 +25,7 @@ from tilewright.ir.stmt import Block, Func
 from tilewright.ir.walk import blocks, free_vars, loads, stores
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.absorb import absorb, is_reduction, role, written
+from tilewright.strategy.absorb import absorb, is_reduction, readers, role, written
 from tilewright.strategy.cpu.contraction import result_of
 from tilewright.strategy.cpu.pointwise import stream
 from tilewright.strategy.cpu.registers import fill_registers
@@ -42,7 +42,7 @@ from tilewright.strategy.loops import (
 )
 from tilewright.strategy.roles import scores
 from tilewright.strategy.sketch import prior
-from tilewright.strategy.sketch.nest import Nest, is_static, nest
+from tilewright.strategy.sketch.nest import Nest, nest
 from tilewright.strategy.sketch.plan import Decision, Plan
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
@@ -67,7 +67,7 @@ def tiles(schedule: Schedule, target: Target, threads: int) -> None:
     if own is None:
         raise ScheduleError(
             f"cannot sketch '{schedule.func.name}' in tiles",
-            "its reductions are not of known extents, with several results each",
+            "its reductions do not have several results each, of one element at a time",
         )
     decided = own.decide(schedule)
     for part, at in zip(own.parts, decided, strict=True):
@@ -122,7 +122,7 @@ def is_copy_under_conditions(block: Block) -> bool:
 def nests(func: Func) -> tuple[Nest, ...]:
     """The reductions of a function in their order; none if one of them is none for a sketch."""
     reductions = [b for b in blocks(func.body) if is_reduction(b)]
-    found = [nest(b) if is_static(b) else None for b in reductions]
+    found = [nest(b) for b in reductions]
     known = tuple(n for n in found if n is not None)
     return known if len(known) == len(reductions) else ()
 
@@ -277,7 +277,7 @@ class Tiles:
     def _several(self, schedule: Schedule, at: dict[str, int]) -> list[str]:
         """Tiles of several results, from the reduction; each is stored when a tile is done."""
         own, name = self.nest, self.nest.name
-        stored = [schedule.cache_write(name, a.buffer.name, "local") for a in own.results]
+        stored = self._stored(schedule)
         self._lanes_last(schedule, at["lane"])
         loops = by_axis(schedule, name)
         outer, block, tile, vector = self._cut(schedule, name, at)
@@ -289,6 +289,17 @@ class Tiles:
             inside[d] = tile[n]
         self._in_registers(schedule, inside, at)
         return outer
+
+    def _stored(self, schedule: Schedule) -> list[str]:
+        """The blocks that store what is held in registers; nothing does what nobody reads."""
+        block, found = find(schedule, self.name), list[str]()
+        read = {r.buffer for other in readers(schedule.func, block) for r in other.reads}
+        for buffer in [access.buffer for access in self.nest.results]:
+            if buffer in read or buffer in schedule.func.buffers:
+                found.append(schedule.cache_write(self.name, buffer.name, "local"))
+            else:
+                schedule.set_scope(buffer.name, "local")
+        return found
 
     def _lanes_last(self, schedule: Schedule, lane: int) -> None:
         """What is held in registers lies there along its vectors."""
