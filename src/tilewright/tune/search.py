@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 import numpy as np
 
 from tilewright.ir.stmt import Func
-from tilewright.schedule.trace import Plain
 from tilewright.strategy.select import default
 from tilewright.strategy.sketch.tiles import plans
 from tilewright.strategy.space import decisions, partial
@@ -101,7 +100,11 @@ class Search:
     def step(self, trials: int = BATCH) -> int:
         """Measure the next candidates; gives how many there were, 0 where nobody has any."""
         for source in self.bandit.order():
-            points = [p for p in map(self._whole, source.propose(trials)) if p is not None]
+            proposed = source.propose(trials)
+            whole = [self._whole(p) for p in proposed]
+            refused = [p for p, w in zip(proposed, whole, strict=True) if w is None]
+            source.told(refused, [math.inf] * len(refused))
+            points = [p for p in whole if p is not None]
             if points:
                 self._measure(source, points)
                 return len(points)
@@ -204,8 +207,3 @@ def tune_function(
         except KeyboardInterrupt:
             pass
         return search.finish(max(0.5, seconds - (time.monotonic() - began)))
-
-
-def as_text(point: Mapping[str, Plain]) -> str:
-    """A point in words."""
-    return ", ".join(f"{name} {value}" for name, value in point.items())
