@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of `_PUBLIC` and `_MODUL
     from tilewright.driver.check_operator import check_operator as check_operator
     from tilewright.driver.entry import compile as compile
     from tilewright.driver.export import export as export
+    from tilewright.driver.tuning import tune as tune
     from tilewright.graph.graph import Graph as Graph
     from tilewright.graph.own import operator as operator
     from tilewright.runtime.executor import Executable as Executable
@@ -36,6 +37,7 @@ _PUBLIC = {  # name → the module that defines it
     "compile": "tilewright.driver.entry",
     "build": "tilewright.driver.build",
     "export": "tilewright.driver.export",
+    "tune": "tilewright.driver.tuning",
     "Schedule": "tilewright.schedule.schedule",
     "Graph": "tilewright.graph.graph",
     "operator": "tilewright.graph.own",

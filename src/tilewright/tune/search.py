@@ -25,6 +25,7 @@ from tilewright.support.record import record
 from tilewright.target.target import Target
 from tilewright.tune.database import Database
 from tilewright.tune.explore import Descent
+from tilewright.tune.ledger import Ledger
 from tilewright.tune.measure import Arrays, Bench, Outcome
 from tilewright.tune.records import OK, Champion, Trial
 from tilewright.tune.sources import Bandit, Family, Point, Sketched, Source, Suggested
@@ -72,7 +73,7 @@ class Search:
         machine: Target,
         threads: int,
         bench: Bench,
-        database: Database | None = None,
+        database: Database | Ledger | None = None,
         seed: int = 0,
     ) -> None:
         self.func, self.machine, self.threads = func, machine, threads
