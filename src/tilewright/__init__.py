@@ -6,7 +6,9 @@ that only runs saved artifacts never loads the compiler.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see of `_PUBLIC` and `_MODULES`
@@ -57,6 +59,18 @@ _PUBLIC = {  # name → the module that defines it
 _MODULES = {"te": "tilewright.te"}
 
 __all__ = [*_PUBLIC, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+class _Package(ModuleType):
+    """The package: a part of it that is imported does not take a public name's place. Python would
+    let `tilewright.tune` mean the room of that name as soon as somebody imports from it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _PUBLIC or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

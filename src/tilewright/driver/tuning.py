@@ -266,29 +266,34 @@ def _tune_model(graph: Any, run: _Run, options: Mapping[str, Any]) -> Tuning:
     profile = untuned.profile(*arrays, seconds=min(MOST_PROFILED, PROFILED * run.seconds))
     tasks, left_out = tasks_of(jobs, profile)
     compared = min(MOST_COMPARED, COMPARED * run.seconds)
-    campaign = run.campaign(tasks, compared + 2 * _compile_seconds(untuned))
+    campaign = run.campaign(tasks, compared + 0.5 * _compile_seconds(untuned))
     found = campaign.found()
-    rows = [*map(_row, found), *left_out]
-    own = profile.microseconds * 1e-6
     kept = {
         s.workload.key: (s.workload, f.champion)
         for s, f in zip(campaign.standings, found, strict=True)
         if f.champion is not None and f.is_better
     }
-    executable, what = untuned, (own, own, _why_nothing(tasks))
-    if kept:
-        run.tell("comparing the model before and after")
+    rows = [*map(_row, found), *left_out]
+    ended, own = campaign.is_interrupted, profile.microseconds * 1e-6
+    if not kept:
+        what = own, own, _why_nothing(tasks)
+        return run.report(untuned.name, rows, *what, is_interrupted=ended, executable=untuned)
+    run.tell("comparing the model before and after")
+    try:
         tuned = compiled(won(kept, run.machine).job)
         before, after, verdict = compared_calls(untuned, tuned, arrays, compared)
-        if verdict.decided == "a" or not verdict.ratio < 1:
-            campaign.retract()
-            rows = [*(_retracted(row) for row in rows)]
-            slower = f"the whole model was no faster by them ({after / before:.3f} of the time)"
-            what = before, before, f"{slower}, so nothing is kept"
-        else:
-            executable, what = tuned, (before, after, _decided(verdict, len(kept)))
-    ended = campaign.is_interrupted
-    return run.report(untuned.name, rows, *what, is_interrupted=ended, executable=executable)
+    except KeyboardInterrupt:
+        told = "what won is recorded, but the model was not compared, and is left untuned"
+        more: dict[str, Any] = {"is_interrupted": True, "executable": untuned}
+        return run.report(untuned.name, rows, own, own, told, **more)
+    if verdict.decided == "a" or not verdict.ratio < 1:
+        campaign.retract()
+        rows = [*map(_retracted, rows)]
+        told = f"the model took {verdict.ratio:.3f} of the time by what won, so nothing is kept"
+        more = {"is_interrupted": ended, "executable": untuned}
+        return run.report(untuned.name, rows, before, before, told, **more)
+    more = {"is_interrupted": ended, "executable": tuned}
+    return run.report(untuned.name, rows, before, after, _decided(verdict, len(kept)), **more)
 
 
 def _compile_seconds(executable: Executable) -> float:

@@ -29,12 +29,14 @@ from tilewright.tune.workload import Workload, workload
 
 OPEN = 2  # benches that stay open; a turn of another task closes the one that was asked longest ago
 START = 1.0  # seconds that a bench takes to start
-SHORTEST, LONGEST = 1.0, 6.0  # seconds of candidates in one turn
+SHORTEST, LONGEST = 2.5, 6.0  # seconds of candidates in one turn
 DECIDING = 0.25  # part of a turn's seconds that is for finals, where there is somebody for them
 HOPED = 0.15  # part of what a bound leaves that a first turn is thought to find
 DOUBT = 0.4  # by which factor that shrinks with each turn that found nothing
 FLOOR = 0.02  # of the time: what a bound is off by, so that it never forbids a turn
 OF_NOTE = 0.01  # part of all seconds from which a task belongs to the first round
+
+Progress = Callable[["Standing"], None]  # told whose candidates were just measured
 
 
 @record
@@ -157,20 +159,27 @@ class Campaign:
             s.known = self.ledger.champion(s.workload, machine, threads)
             if s.known is not None:
                 s.best /= max(1.0, s.known.ratio)
-        self.trials, self.is_interrupted = 0, False
+        self.is_interrupted = False
         self._benches: dict[str, Bench] = {}  # by the workloads' keys, the last asked last
+
+    @property
+    def trials(self) -> int:
+        """Candidates that were measured."""
+        return sum(s.search.trials for s in self.standings if s.search)
 
     def run(
         self,
         seconds: float,
         trials: int | None = None,
-        progress: Callable[[Standing], None] = lambda standing: None,
+        progress: Progress = lambda standing: None,
     ) -> None:
         """Tune for so many seconds, or so many trials if these are fewer. An interrupt ends it
         after what was just measured met the default; a second one at once. progress: told after
         each batch whose it was."""
         end = time.monotonic() + seconds
-        turn = self._turn_seconds(seconds)
+        many = self._of_note()  # all of them get a turn, if that can be
+        turn = min(LONGEST, max(SHORTEST, seconds / many - START))
+        each = math.inf if trials is None else max(BATCH, math.ceil(trials / many))
         try:
             while (left := end - time.monotonic()) > 0 and not self.is_interrupted:
                 if trials is not None and self.trials >= trials:
@@ -179,7 +188,9 @@ class Campaign:
                 is_first = not any(s.turns for s in self.standings)
                 if standing is None or (left < START + SHORTEST / 2 and not is_first):
                     break
-                self._turn(standing, min(end, time.monotonic() + START + turn), trials, progress)
+                room = end - time.monotonic() - (START if standing.search is None else 0.0)
+                most = each if trials is None else min(each, trials - self.trials)
+                self._turn(standing, max(0.0, min(turn, room)), most, progress)
         except KeyboardInterrupt:
             self.is_interrupted = True
         finally:
@@ -187,57 +198,55 @@ class Campaign:
                 bench.close()
             self._benches.clear()
 
-    def _turn_seconds(self, seconds: float) -> float:
-        """How long a turn is, so that all who take part of the time get one, if that can be."""
+    def _of_note(self) -> int:
+        """How many tasks belong to the first round; one at least."""
+        unknown = [s for s in self.standings if s.known is None]
         total = sum(s.task.launches * s.task.seconds for s in self.standings)
-        many = sum(
-            s.task.launches * s.task.seconds >= OF_NOTE * total
-            for s in self.standings
-            if s.known is None
-        )
-        return min(LONGEST, max(SHORTEST, seconds / max(1, many) - START))
+        return max(1, sum(s.task.launches * s.task.seconds >= OF_NOTE * total for s in unknown))
 
-    def _turn(
-        self,
-        standing: Standing,
-        end: float,
-        trials: int | None,
-        progress: Callable[[Standing], None],
-    ) -> None:
-        """One task's turn: candidates, then those that seem faster beside the default."""
+    def _turn(self, standing: Standing, seconds: float, trials: float, progress: Progress) -> None:
+        """One task's turn of so many seconds or trials: candidates, then those that seem faster
+        beside the default."""
         began, before = time.monotonic(), standing.best
         try:
             search = self._search(standing)
-            reserved = DECIDING * max(SHORTEST, end - time.monotonic())
-            count = search.trials
+            end = time.monotonic() + seconds
             try:
-                while time.monotonic() < end - reserved and not standing.is_over:
-                    room = BATCH if trials is None else min(BATCH, trials - self.trials)
-                    if room <= 0:
-                        break
-                    standing.is_over = not search.step(room)
-                    self.trials += search.trials - count
-                    count = search.trials
-                    progress(standing)
+                self._candidates(standing, search, end - DECIDING * seconds, trials, progress)
             except KeyboardInterrupt:
                 self.is_interrupted = True
-                self.trials += search.trials - count
             left = 0.0 if self.is_interrupted else end - time.monotonic()
-            self._decide(standing, search, max(reserved, left))
+            self._decide(standing, search, max(DECIDING * seconds, left))
         except TilewrightError as fault:
             standing.is_over, standing.why = True, str(fault).split("\n")[0]
         standing.note(before, max(1e-3, time.monotonic() - began))
 
+    def _candidates(
+        self,
+        standing: Standing,
+        search: Search,
+        end: float,
+        trials: float,
+        progress: Progress,
+    ) -> None:
+        """Measure candidates till then, or so many; one batch at least."""
+        last = search.trials + trials
+        while not standing.is_over and search.trials < last:
+            standing.is_over = not search.step(int(min(BATCH, last - search.trials)))
+            progress(standing)
+            if time.monotonic() >= end:
+                break
+
     def _decide(self, standing: Standing, search: Search, seconds: float) -> None:
         """Let those meet the default that seem faster and have not met it."""
         asked = standing.workload, self.machine, self.threads
-        if search.best >= min(standing.seen, standing.decided_at):
+        if search.best < min(standing.seen, standing.decided_at):
+            standing.decided_at = search.best
+            tuned = search.finish(seconds)
+            if not tuned.is_default:
+                standing.best = min(standing.best, standing.task.seconds / tuned.champion.ratio)
+        elif search.trials or standing.is_over:
             self.ledger.crown(*asked, _default(search.default, standing.seen))
-            return
-        standing.decided_at = search.best
-        tuned = search.finish(seconds)
-        if not tuned.is_default:
-            standing.best = min(standing.best, standing.task.seconds / tuned.champion.ratio)
 
     def _search(self, standing: Standing) -> Search:
         """The task's search, on a bench that is open."""
