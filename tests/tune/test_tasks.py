@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -31,8 +31,8 @@ class FakeBench:
 
     factor = 0.5
     fault: tuple[int, BaseException] | None = None
-    open: set[FakeBench] = set()
-    started: list[str] = []
+    open: ClassVar[set[FakeBench]] = set()
+    started: ClassVar[list[str]] = []
 
     def __init__(self, func: Any, machine: Any, threads: int, **more: Any) -> None:
         self.func, self.measured = func, 0
@@ -73,8 +73,8 @@ class FakeBench:
 @pytest.fixture(autouse=True)
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeBench]]:
     class Fresh(FakeBench):
-        open: set[FakeBench] = set()
-        started: list[str] = []
+        open: ClassVar[set[FakeBench]] = set()
+        started: ClassVar[list[str]] = []
 
     monkeypatch.setattr(tasks, "Bench", Fresh)
     yield Fresh

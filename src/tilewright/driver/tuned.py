@@ -24,7 +24,7 @@ class TaskRow:
 
     name: of its kernel, the first one where several are the same but for names; launches: in a
     call; default, tuned: seconds of a launch by the schedule that the compiler picks, and by the
-    champion's, which is the default's where nothing beat it; trials: that were measured; decided:
+    champion's, which is the default's where nothing beat it; trials: that were timed; decided:
     what came of it, in words.
     """
 
@@ -48,7 +48,7 @@ class Tuning:
     Attributes:
         name: of the model or function. target, threads: the machine's line, and for how many.
         tasks: a row for each.
-        before, after: seconds of a call, untuned and as `executable` is now, measured in turns.
+        before, after: seconds of a call, untuned and as `executable` is now, timed in turns.
             Of a function: what its kernel takes. Equal where nothing is kept.
         decided: what came of it all, in words.
         seconds, trials: that were spent.

@@ -73,19 +73,19 @@ def tune(
     """Search better schedules for the kernels of a model, or for one function.
 
     Candidates are compiled and run in processes of their own, compared with the default's results,
-    and the best meet the default in turns: only a schedule that was shown to be faster is kept. The
-    machine had better be idle. Ctrl-C ends the search, and keeps what was found.
+    and the best run in turns with the default: only a schedule that was shown to be faster is kept.
+    The machine had better be idle. Ctrl-C ends the search, and keeps what was found.
 
     Args:
         source: a model, as `compile` takes it, or a function of `te.func`.
         target: the machine; one whose code this machine runs.
         seconds: that this takes, about.
-        trials: at most so many candidates are measured.
+        trials: at most so many candidates are timed.
         database: where what is found is recorded, and what is known comes from: a path, made if
             there is none, True for your own, None for nowhere. `compile(database=)` reads it.
         threads: that run a call; None: TILEWRIGHT_THREADS, else all cores.
         shapes: numbers for open sizes, as `compile` takes them; of a function by their names. There
-            must be one for each: schedules are measured.
+            must be one for each: schedules are timed.
         example_inputs, example_kwargs, dynamic_shapes, opt_level, winograd: as for `compile`.
         seed: of inputs and candidates.
         progress: called with the part of the budget that is spent, from 0 to 1, and what it is
@@ -177,7 +177,7 @@ def _check_closed(asked: str, symbols: Sequence[Var]) -> None:
         names = [s.name for s in symbols]
         raise CompileError(
             asked,
-            f"its sizes are open ({', '.join(names)}), and schedules are measured at some",
+            f"its sizes are open ({', '.join(names)}), and schedules are timed at some",
             remedy="name them, as in shapes={" + ", ".join(f'"{n}": 128' for n in names) + "}; "
             "on the command line " + " ".join(f"--size {n}=128" for n in names),
         )
