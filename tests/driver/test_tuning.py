@@ -370,7 +370,7 @@ def test_sizes_that_the_run_finds_and_nothing_to_tune(
     monkeypatch.setattr(tuning, "tasks_of", lambda jobs, profile: ([], []))
     found = tuned(path)
     assert found.tasks == () and found.before == found.after and found.trials == 0
-    assert "there is nothing to tune" in str(found)
+    assert "there is nothing to tune" in found.decided
     assert found.executable(np.ones(3, np.float32))[0].tolist() == [[0, 1, 4]]
 
 

@@ -197,6 +197,12 @@ def test_a_search_in_vain_takes_no_crown(ledger: Ledger, bench: Any) -> None:
     assert kept is not None and kept.ratio == 1.0
 
 
+def test_who_never_ran_is_no_champion(ledger: Ledger) -> None:
+    func = workload(scaled())
+    ledger.crown(func, CPU, 1, Champion({}, math.inf, 1.0, 1.0, 1.0))
+    assert ledger.champion(func, CPU, 1) is None and ledger.database is not None
+
+
 def test_who_cannot_be_measured_costs_itself() -> None:
     func = product().replace(name="broken")
     campaign = Campaign([Task("broken", func, 9), Task("norm", norm())], CPU, 1)

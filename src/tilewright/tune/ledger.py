@@ -7,6 +7,7 @@ of the database is a warning, and from then on the run goes on without it.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -61,6 +62,8 @@ class Ledger:
         self._crowned(workload, machine, threads, default)
 
     def _crowned(self, workload: Workload, machine: Target, threads: int, who: Champion) -> None:
+        if not math.isfinite(who.seconds):  # it never ran, or nobody had time to see it
+            return
         self.won[workload.key] = who
         self._asked(lambda d: d.crown(workload, machine, threads, who), None)
 

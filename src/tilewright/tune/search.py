@@ -163,7 +163,7 @@ class Search:
             took = winner.outcome.best
             told = 1 / v.ratio, 1 / v.high, 1 / v.low
             champion = Champion(winner.point, took, *told, verified=True)
-        if self.database is not None:
+        if self.database is not None and math.isfinite(champion.seconds):
             self.database.crown(self.workload, self.machine, self.threads, champion)
         spent = time.monotonic() - self.began
         return Tuned(champion, own, self.trials, spent, tuple(self.history))
