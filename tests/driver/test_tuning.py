@@ -159,7 +159,7 @@ def test_a_model_that_is_slower_keeps_nothing(model: Path, told: Said) -> None:
 
 
 def test_calls_are_compared_in_turns(model: Path) -> None:
-    exe, x = tw.compile(model, threads=1), np.ones((2, 8), np.float32)
+    exe, x = compile_observed(model, threads=1), np.ones((2, 8), np.float32)
     before, after, verdict = compared_calls(exe, exe.clone(), [x], 0.05)
     assert before > 0 and after == before * verdict.ratio and verdict.rounds > 0
 

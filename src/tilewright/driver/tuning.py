@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -42,7 +42,8 @@ from tilewright.tune.ledger import Ledger
 from tilewright.tune.samples import SequentialTest, Verdict, log_ratio
 from tilewright.tune.tasks import Campaign, Found, Standing, Task, merged
 
-PROFILED, MOST_PROFILED = 0.02, 0.5  # part of the seconds that finding the tasks' times takes
+PROFILED, MOST_PROFILED = 0.03, 1.0  # part of the seconds that finding the tasks' times takes
+PROFILES = 3  # of whose times the least counts: noise only adds
 COMPARED, MOST_COMPARED = 0.1, 5.0  # part of them for the model before and after
 SLICE = 0.5e-3  # seconds that what is timed lasts at least
 
@@ -263,8 +264,9 @@ def _tune_model(graph: Any, run: _Run, options: Mapping[str, Any]) -> Tuning:
     untuned = compiled(seen)
     arrays = read_inputs(untuned.manifest, [], {}, run.seed)
     run.tell("profiling")
-    profile = untuned.profile(*arrays, seconds=min(MOST_PROFILED, PROFILED * run.seconds))
-    tasks, left_out = tasks_of(jobs, profile)
+    each = min(MOST_PROFILED, PROFILED * run.seconds) / PROFILES
+    profiles = [untuned.profile(*arrays, seconds=each) for _ in range(PROFILES)]
+    tasks, left_out = tasks_of(jobs, profiles)
     compared = min(MOST_COMPARED, COMPARED * run.seconds)
     campaign = run.campaign(tasks, compared + 0.5 * _compile_seconds(untuned))
     found = campaign.found()
@@ -274,7 +276,7 @@ def _tune_model(graph: Any, run: _Run, options: Mapping[str, Any]) -> Tuning:
         if f.champion is not None and f.is_better
     }
     rows = [*map(_row, found), *left_out]
-    ended, own = campaign.is_interrupted, profile.microseconds * 1e-6
+    ended, own = campaign.is_interrupted, 1e-6 * min(p.microseconds for p in profiles)
     if not kept:
         what = own, own, _why_nothing(tasks)
         return run.report(untuned.name, rows, *what, is_interrupted=ended, executable=untuned)
@@ -315,29 +317,33 @@ def _decided(verdict: Verdict, count: int) -> str:
     return f"{schedules}; that the whole is faster is within what was noise"
 
 
-def tasks_of(jobs: Sequence[Job], profile: Profile) -> tuple[list[Task], list[TaskRow]]:
+def tasks_of(jobs: Sequence[Job], profiles: Sequence[Profile]) -> tuple[list[Task], list[TaskRow]]:
     """The tasks of a model, and the rows of kernels that are none: their sizes are known when they
-    run."""
-    launches, spent, bound = Counter[str](), Counter[str](), dict[str, float]()
-    for k in profile.kernels:
-        launches[k.name] += k.launches  # type: ignore[assignment]
-        spent[k.name] += k.microseconds * 1e-6  # type: ignore[assignment]
-        own = k.microseconds * 1e-6 / max(k.launches, 1e-9)
-        computing = k.flops / (profile.machine.gflops * 1e9)
-        reached = own * k.roofline / 100
+    run. profiles: of one model, of whose times the least count."""
+    launches: dict[str, float] = defaultdict(float)
+    spent: dict[str, float] = defaultdict(float)
+    bound: dict[str, float] = {}
+    for same in zip(*(p.kernels for p in profiles), strict=True):
+        k = min(same, key=lambda one: one.microseconds)
+        count = max(k.launches, 1e-9)
+        own = k.microseconds * 1e-6 / count
+        launches[k.name] += k.launches
+        spent[k.name] += own * k.launches
         # What is faster than main memory has its data in a cache: only computing binds it.
-        bound[k.name] = reached if reached <= own else computing
+        computing = k.flops / (profiles[0].machine.gflops * 1e9)
+        bound[k.name] = own * k.roofline / 100 if k.roofline <= 100 else computing
     tasks: list[Task] = []
     left_out: list[TaskRow] = []
     for job in jobs:
-        name, count = job.func.name, float(launches[job.func.name])
-        if count <= 0:
+        name = job.func.name
+        if launches[name] <= 0:
             continue
-        own = spent[name] / count
+        own = spent[name] / launches[name]
         if any(isinstance(p, Var) for p in job.func.params):
-            left_out.append(TaskRow(name, count, own, own, 0, "not tuned: its sizes are open"))
+            why = "not tuned: its sizes are open"
+            left_out.append(TaskRow(name, launches[name], own, own, 0, why))
         else:
-            tasks.append(Task(name, job.func, count, own, bound[name]))
+            tasks.append(Task(name, job.func, launches[name], own, bound[name]))
     return merged(tasks), left_out
 
 

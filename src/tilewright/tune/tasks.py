@@ -94,7 +94,7 @@ class Standing:
         self.turns = self.fruitless = 0
         self.rate = 0.0  # part of its time that the last turns took off in a second
         self.search: Search | None = None
-        self.seen = 0.0  # seconds of the default, as the last bench saw it
+        self.seen = 0.0  # seconds of the default as benches saw it; 0: none did
         self.decided_at = math.inf  # the best time that finals decided on
         self.is_over = False
         self.why = ""
@@ -243,6 +243,7 @@ class Campaign:
         if search.best < min(standing.seen, standing.decided_at):
             standing.decided_at = search.best
             tuned = search.finish(seconds)
+            standing.seen = min(standing.seen, tuned.default)
             if not tuned.is_default:
                 standing.best = min(standing.best, standing.task.seconds / tuned.champion.ratio)
         elif search.trials or standing.is_over:
@@ -257,7 +258,8 @@ class Campaign:
                 self._benches.pop(next(iter(self._benches))).close()
             bench = Bench(standing.task.func, self.machine, self.threads, seed=self.seed)
             self._benches[key] = bench.__enter__()
-            standing.seen = bench.measure([None])[0].best
+            seen = bench.measure([None])[0].best
+            standing.seen = min(standing.seen or math.inf, seen)
         else:
             self._benches[key] = bench
         if standing.search is None:
@@ -273,7 +275,7 @@ class Campaign:
     def _found(self, s: Standing) -> Found:
         champion = self.ledger.champion(s.workload, self.machine, self.threads)
         tried = s.search.trials if s.search else 0
-        before = after = s.seen or s.task.seconds
+        before = after = min(s.seen or math.inf, s.task.seconds)
         if champion is not None and champion.ratio > 1:
             before, after = champion.seconds * champion.ratio, champion.seconds
             word = "known" if champion == s.known else "beat the default"
