@@ -6,7 +6,9 @@ that only runs saved artifacts never loads the compiler.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see of `_PUBLIC` and `_MODULES`
@@ -15,6 +17,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of `_PUBLIC` and `_MODUL
     from tilewright.driver.check_operator import check_operator as check_operator
     from tilewright.driver.entry import compile as compile
     from tilewright.driver.export import export as export
+    from tilewright.driver.tuning import tune as tune
     from tilewright.graph.graph import Graph as Graph
     from tilewright.graph.own import operator as operator
     from tilewright.runtime.executor import Executable as Executable
@@ -36,6 +39,7 @@ _PUBLIC = {  # name → the module that defines it
     "compile": "tilewright.driver.entry",
     "build": "tilewright.driver.build",
     "export": "tilewright.driver.export",
+    "tune": "tilewright.driver.tuning",
     "Schedule": "tilewright.schedule.schedule",
     "Graph": "tilewright.graph.graph",
     "operator": "tilewright.graph.own",
@@ -55,6 +59,18 @@ _PUBLIC = {  # name → the module that defines it
 _MODULES = {"te": "tilewright.te"}
 
 __all__ = [*_PUBLIC, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+class _Package(ModuleType):
+    """The package: a part of it that is imported does not take a public name's place. Python would
+    let `tilewright.tune` mean the room of that name as soon as somebody imports from it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _PUBLIC or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -12,11 +12,14 @@ import tilewright as tw
 CALLS = {
     "compile": "(source, target='cpu', *, example_inputs=None, example_kwargs=None,"
     " dynamic_shapes=None, shapes=None, specialise=0, threads=None, opt_level=3,"
-    " winograd=None, cache=True)",
+    " winograd=None, cache=True, database=None)",
     "build": "(func, target='cpu', *, threads=None)",
     "export": "(source, path, kind='artifact', *, target='cpu', name=None, sign=None,"
     " example_inputs=None, example_kwargs=None, dynamic_shapes=None, shapes=None, threads=None,"
-    " opt_level=3, winograd=None)",
+    " opt_level=3, winograd=None, database=None)",
+    "tune": "(source, target='cpu', *, seconds=60.0, trials=None, database=None, threads=None,"
+    " shapes=None, example_inputs=None, example_kwargs=None, dynamic_shapes=None, opt_level=3,"
+    " winograd=None, seed=0, progress=None)",
     "load": "(source, threads=None, *, verify=None)",
     "Schedule": "(func, choose=None)",
     "operator": "(define=None, *, fusion='opaque', reference=None, draw=None, infer=None,"
@@ -39,6 +42,7 @@ ERRORS = {"TilewrightError", "CompileError", "ScheduleError", "InputError", "Art
 NAMES = {
     "compile",
     "build",
+    "tune",
     "load",
     "Schedule",
     "Graph",
@@ -107,3 +111,10 @@ def test_unknown_names_are_refused() -> None:
         assert str(error) == "module 'tilewright' has no attribute 'complie'"
     else:
         raise AssertionError("a misspelt name was found")
+
+
+def test_importing_the_room_tune_leaves_the_function() -> None:
+    from tilewright.tune import database
+
+    assert database.Database is not None
+    assert inspect.isfunction(tw.tune)

@@ -13,7 +13,10 @@ import tilewright as tw
 from tests.driver.conftest import DIGITS, dense, expected
 from tilewright.driver.cli import Form, app
 
-COMMANDS = ("compile", "run", "bench", "inspect", "opt", "demo", "targets", "machine", "knobs")
+COMMANDS = (
+    *("compile", "run", "bench", "inspect", "tune", "records", "opt", "demo", "targets", "machine"),
+    "knobs",
+)
 SCALE = """\
 def scale(A: f32[60], B: f32[60]):
     for i in serial(0, 60):

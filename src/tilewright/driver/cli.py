@@ -1,4 +1,4 @@
-"""The command line: compile, run, bench, inspect, opt, demo, targets, machine, knobs.
+"""The command line: compile, run, bench, inspect, tune, records, opt, demo, targets, and so on.
 
 A command reads its options, asks the other rooms and prints what they say. The compiler is imported
 where it is used, so that running a saved artifact never loads it. A user's error is one message and
@@ -27,6 +27,7 @@ from tilewright.driver.cli_options import (
     Layout,
     Level,
     Model,
+    Recorded,
     Sizes,
     TargetOption,
     TargetsOption,
@@ -34,6 +35,7 @@ from tilewright.driver.cli_options import (
     Winograd,
     floats,
     numbers,
+    recorded,
 )
 from tilewright.driver.cli_steps import (
     inspect_artifact,
@@ -42,13 +44,12 @@ from tilewright.driver.cli_steps import (
     print_profile,
     show_kernel,
 )
+from tilewright.driver.cli_tune import INTERRUPTED, records_command, tune_command
 from tilewright.driver.report.layout import printable
 from tilewright.driver.report.terminal import console, errors, say, show_code, show_json, show_text
 from tilewright.support.errors import InputError, TilewrightError
 from tilewright.support.files import check_folder, told
 from tilewright.support.version import __version__
-
-INTERRUPTED = 130  # the exit status after Ctrl-C
 
 
 class Commands(TyperGroup):
@@ -82,6 +83,7 @@ def compile_command(
     opt_level: Level = 3,
     winograd: Winograd = None,
     size: FixedSizes = None,
+    database: Recorded = None,
     library: Annotated[
         Path | None,
         typer.Option(help="A folder for what C programs link or compile, too (see --kind)."),
@@ -126,6 +128,7 @@ def compile_command(
             winograd=winograd,
             stages=stages,
             sign=sign,
+            database=recorded(database),
             library=library and Library(library, kind, name or identifier(Path(model).stem)),
         )
     if as_json:
@@ -153,6 +156,7 @@ def run(
     ] = None,
     size: Sizes = None,
     threads: Threads = None,
+    database: Recorded = None,
     seed: Annotated[int, typer.Option(min=0, help="Of random inputs.")] = 0,
     batch: Annotated[
         int | None, typer.Option(min=1, help="Files of a folder that make one call.")
@@ -197,7 +201,7 @@ def run(
         fit=fit and fit.value,
     )
     sizes = read_sizes(size or [])
-    exe = open_model(model, threads, verify=verify)
+    exe = open_model(model, threads, verify=verify, database=recorded(database))
     calls = find_calls(exe.manifest, input or [], sizes, seed, pixels, batch)
     keeper = None if out is None else outputs.keeper(out, len(calls))
     made: list[Any] = []
@@ -239,6 +243,7 @@ def bench(
         typer.Option("--open", help="Measure code for all sizes, not code for these sizes."),
     ] = False,
     winograd: Winograd = None,
+    database: Recorded = None,
     seed: Annotated[int, typer.Option(min=0, help="Of random inputs.")] = 0,
     roofline: Annotated[
         bool,
@@ -289,7 +294,8 @@ def bench(
         )
     sizes = fixed_sizes(model, input or [], size or [])
     fixed = {} if keep_open or model.endswith(".tw") else sizes
-    exes = [open_model(model, count, fixed, winograd=winograd) for count in counts]
+    told: dict[str, Any] = {"winograd": winograd, "database": recorded(database)}
+    exes = [open_model(model, count, fixed, **told) for count in counts]
     arrays = random_inputs(exes[0], input or [], sizes, seed)
     about = {**records.model(exes[0].manifest), "measured": records.arrays(exes[0].inputs, arrays)}
     if roofline:
@@ -443,6 +449,10 @@ def demo(
 
     if not run_digits(console, threads, seconds):
         raise typer.Exit(1)
+
+
+app.command("tune")(tune_command)
+app.command("records")(records_command)
 
 
 @app.command()

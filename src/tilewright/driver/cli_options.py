@@ -60,6 +60,14 @@ Winograd = Annotated[
     ),
 ]
 
+Recorded = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        help="Use the schedules that `tilewright tune` recorded there; 'own': in your own records.",
+    ),
+]
+
 
 class Layout(str, Enum):
     """Where images have their channels."""
@@ -87,6 +95,11 @@ class Form(str, Enum):
     vector = "vector"
     llvm = "llvm"
     asm = "asm"
+
+
+def recorded(database: str | None) -> str | bool | None:
+    """What `tilewright.compile` takes as `database`."""
+    return True if database == "own" else database
 
 
 def numbers(option: str, text: str) -> list[int]:

@@ -21,8 +21,15 @@ def open_model(
     shapes: dict[str, int] | None = None,
     verify: Path | None = None,
     winograd: bool | None = None,
+    database: str | bool | None = None,
 ) -> Any:
     """A model to run: loaded if it is compiled already, else compiled."""
+    if database is not None and model.endswith(".tw"):
+        raise InputError(
+            f"cannot use records of tuning for '{model}'",
+            "it is compiled already",
+            remedy="name the model that it was made from, or leave --database out",
+        )
     if verify is not None and not model.endswith(".tw"):
         raise InputError(
             f"cannot verify '{model}'",
@@ -37,9 +44,8 @@ def open_model(
     from tilewright.driver.report.progress import compiling
 
     with compiling(Path(model).name) as stages:
-        return compile_observed(
-            model, shapes=shapes, threads=threads, winograd=winograd, stages=stages
-        )
+        told: dict[str, Any] = {"winograd": winograd, "database": database}
+        return compile_observed(model, shapes=shapes, threads=threads, stages=stages, **told)
 
 
 def keep_profiles(

@@ -67,9 +67,12 @@ from tilewright.target.target import Target
 from tilewright.target.target import target as read_target
 
 if TYPE_CHECKING:
+    from tilewright.driver.champions import Champions
     from tilewright.runtime.export import Library
 
 Targets = str | Target | Sequence[str | Target]  # several: a code variant for each, widest first
+
+Points = Callable[[Job], Job]  # a job → it, by a point of its space
 
 # Libraries that a run needs nothing of: LLVM, of which compiling used 70 MB, what it is built on,
 # what hashes files, and what NumPy brings for matrices; another 7 MB.
@@ -92,12 +95,16 @@ def compile_observed(
     observers: Sequence[Observer] = (),
     pool: KernelPool | None = None,
     identity: str | None = None,
+    database: Any = None,
+    points: Points | None = None,
 ) -> Executable:
     """`compile`, seen by observers: `stages` counts time and tells progress; `observers` see each
     step of the graph, so that nothing then comes from the cache. `pool` compiles the kernels and
     stays open; without it a pool is made for this model. `identity`: that of a model file which is
-    known not to be in the cache. Raises MemoryFault where memory cannot be had."""
-    machines, count = _machines(target), _threads(threads)
+    known not to be in the cache. `points`: gives jobs the points that they are compiled by, instead
+    of a database; nothing then comes from the cache of models. Raises MemoryFault where memory
+    cannot be had."""
+    machines, count = machines_of(target), thread_count_of(threads)
     if opt_level not in range(4):
         raise CompileError(
             f"cannot compile with opt_level={opt_level!r}",
@@ -107,12 +114,15 @@ def compile_observed(
     seen = watch()
     is_unseen = not observers and not seen.is_on
     stages = stages or Stages()
+    known_points = _recorded(database, machines, count)
     with memory_told(asked(source), stages.when):
         with stages("identify"):
             given = shapes, dynamic_shapes, example_kwargs
             opened = open_source(source, example_inputs, identity, *given)
-            store = Cache() if cache and opened.identity is not None else None
-            asked_for = target, count, opt_level, shapes, winograd
+            is_kept = cache and opened.identity is not None and points is None
+            store = Cache() if is_kept else None
+            digest = known_points.digest if known_points else ""
+            asked_for = target, count, opt_level, shapes, winograd, digest
             key = artifact_key(opened.identity or "", *asked_for)
         made: Executable | None = None
         if store is not None and identity is None and is_unseen:
@@ -136,7 +146,10 @@ def compile_observed(
                 name = Path(source).stem if isinstance(source, str | os.PathLike) else graph.name
                 told = opt_level, workers, stages, seen.named(name), observers, winograd
                 known = beside.enter_context(KernelCache()) if cache and is_unseen else None
-                made = compile_graph(graph, machines, count, *told, known=known)
+                by = points or (known_points and known_points.job)
+                made = compile_graph(graph, machines, count, *told, known=known, points=by)
+                if known_points:
+                    known_points.tell(name)
                 if operators:
                     made.manifest.notes[NOTE] = operators
                 return made
@@ -171,25 +184,29 @@ def compile_file(
     stages: Stages | None = None,
     sign: Any = None,
     library: Library | None = None,
+    database: Any = None,
 ) -> abi.Manifest:
     """Compile a model into the artifact `path`, for any CPU; nothing is loaded or cached. sign: a
     private key, as `Executable.save` takes it. library: what to make of it for C programs, for the
     target's system."""
-    machines, count, stages = _machines(target), _threads(threads), stages or Stages()
+    machines, count, stages = machines_of(target), thread_count_of(threads), stages or Stages()
     system = "" if machines[0].triple == host()[1] else machines[0].triple
     if library is not None:
         library.check(system)
     seen = watch().named(Path(path).stem)
     key = None if sign is None else private_key(sign)  # before the work, not after
+    known_points = _recorded(database, machines, count)
     log(INFO, "compile", "compiling %s for %s, threads=%d", named(source), target, count)
     with memory_told(asked(source), stages.when):
         with KernelPool() as pool:
             with stages("import"):
                 given = shapes, dynamic_shapes, example_kwargs
                 graph = open_source(source, example_inputs, None, *given).graph()
-            program = compile_graph(
-                graph, machines, count, opt_level, pool, stages, seen, winograd=winograd
-            )
+            by = known_points and known_points.job
+            told = opt_level, pool, stages, seen
+            program = compile_graph(graph, machines, count, *told, winograd=winograd, points=by)
+            if known_points:
+                known_points.tell(program.manifest.name)
         with stages("write"), writing(Path(path)), replace_file(Path(path)) as file:
             write_artifact(program, file)
             if key is not None:
@@ -202,7 +219,16 @@ def compile_file(
     return program.manifest
 
 
-def _machines(targets: Targets) -> tuple[Target, ...]:
+def _recorded(database: Any, machines: Sequence[Target], threads: int) -> Champions | None:
+    """What a database has; the tuner is imported only for one."""
+    if database is None or database is False:
+        return None
+    from tilewright.driver.champions import recorded
+
+    return recorded(database, machines, threads)
+
+
+def machines_of(targets: Targets) -> tuple[Target, ...]:
     """The machines to make code for: CPUs of one architecture, none in vain."""
     listed: list[Any] = [targets]
     if isinstance(targets, Iterable) and not isinstance(targets, str):
@@ -252,7 +278,7 @@ def _check_pair(first: Target, second: Target) -> None:
         )
 
 
-def _threads(threads: int | None) -> int:
+def thread_count_of(threads: int | None) -> int:
     count = default_threads() if threads is None else threads
     if not is_thread_count(count):
         raise CompileError(
@@ -377,11 +403,12 @@ def compile_graph(
     winograd: bool | None = None,
     decisions: Decisions | None = None,
     known: KernelCache | None = None,
+    points: Points | None = None,
 ) -> abi.Program:
     """A graph as a program that an artifact can hold, with a code variant for each machine. The
     first machine decides on layouts and fusion, so that all variants share weights and arena;
     `decisions`: as `prepare` takes them. known: kernels are taken from there, and those that it
-    lacks are left there."""
+    lacks are left there. points: gives jobs the points that they are compiled by."""
     stages, watch = stages or Stages(), watch or Watch()
     watchers = (watch.trail(), *observers)
 
@@ -403,7 +430,7 @@ def compile_graph(
 
         def found(job: Job) -> None:
             with stages("kernels"):
-                work.add(job)
+                work.add(points(job) if points else job)
 
         with stages("te"):
             groups, funcs, own, unique, jobs = kernel_jobs(

@@ -33,6 +33,7 @@ from tilewright.support.memory import memory_told
 if TYPE_CHECKING:
     from tilewright.driver.specialised import Specialised
     from tilewright.target.target import Target
+    from tilewright.tune.database import Database
 
 
 def compile(
@@ -48,6 +49,7 @@ def compile(
     opt_level: int = 3,
     winograd: bool | None = None,
     cache: bool = True,
+    database: bool | str | os.PathLike[str] | Database | None = None,
 ) -> Executable | Specialised:
     """Compile a model.
 
@@ -79,12 +81,16 @@ def compile(
         winograd: may 3x3 convolutions be Winograd's, which are faster and round more (see
             docs/accuracy.md)? None: they may, unless TILEWRIGHT_WINOGRAD=0.
         cache: look for an earlier result in the cache folder, and leave this one there.
+        database: records of `tilewright.tune` (a path, or True for your own): kernels take the
+            schedules that won there, on such a machine, for so many threads, by this version of
+            the compiler. A recorded schedule that no longer fits is left out with a warning.
 
     Returns:
         What is called with arrays; with `specialise`, for a model with open sizes, a `Specialised`.
 
     Raises:
         CompileError: the model cannot be compiled as asked, or its file is malformed.
+        InputError: there are no such records, or they cannot be read (a `UserFault`).
         MemoryFault: memory for it cannot be had (a MemoryError, too).
     """
     source = contents(source, "cannot compile this file", CompileError)
@@ -100,6 +106,7 @@ def compile(
         opt_level,
         winograd,
         cache,
+        getattr(database, "path", database),  # each compilation opens it for itself
     )
     if specialise:
         from tilewright.driver.specialised import compile_specialised
@@ -156,6 +163,17 @@ def _number_or_name(given: Any) -> int | str | None:
     return given if given is None or isinstance(given, str) else operator.index(given)
 
 
+def _champions(options: Options, threads: int) -> str:
+    """The digest of the recorded schedules that these options allow."""
+    if options.database is None or options.database is False:
+        return ""
+    with collector_paused():
+        from tilewright.driver.champions import recorded
+        from tilewright.driver.compile import machines_of
+
+    return recorded(options.database, machines_of(options.target), threads).digest
+
+
 def _compiled_before(
     source: Any, options: Options, stages: Stages
 ) -> tuple[Executable | None, str | None]:
@@ -177,9 +195,8 @@ def _compiled_before(
         identify = partial(file_identity, path, store, _load_compiler)
     with stages("identify"):
         identity = identify()
-        key = artifact_key(
-            identity, options.target, count, options.opt_level, options.shapes, options.winograd
-        )
+        asked_for = options.target, count, options.opt_level, options.shapes, options.winograd
+        key = artifact_key(identity, *asked_for, _champions(options, count))
     with stages("load"):
         found = store.fetch(key, lambda kept: open_kept(kept, count))
     if found is not None:

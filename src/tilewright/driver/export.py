@@ -34,6 +34,7 @@ def export(
     threads: int | None = None,
     opt_level: int = 3,
     winograd: bool | None = None,
+    database: Any = None,
 ) -> Path:
     """Compile a model into files, for any CPU that a target describes.
 
@@ -76,6 +77,7 @@ def export(
         "threads": threads,
         "opt_level": opt_level,
         "winograd": winograd,
+        "database": database,
     }
     if not is_library:
         check_folder(file)

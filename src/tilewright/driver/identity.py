@@ -51,14 +51,16 @@ def artifact_key(
     opt_level: int,
     shapes: Any = None,
     winograd: bool | None = None,
+    champions: str = "",
 ) -> str:
-    """The key of a model (its identity) compiled for a target, or several, with these options."""
+    """The key of a model (its identity) compiled for a target, or several, with these options, by
+    recorded schedules of this digest."""
     sized = sorted((k, v if isinstance(v, int) else tuple(v)) for k, v in (shapes or {}).items())
     targets = [target] if isinstance(target, str) or not isinstance(target, Sequence) else target
     words = "; ".join(map(str, targets))
     here = machine_identity() + calibrations()
     winograd = knobs.WINOGRAD.read() if winograd is None else winograd
-    asked = repr((sized, knobs.CHECK_INDICES.read(), winograd))
+    asked = repr((sized, knobs.CHECK_INDICES.read(), winograd, champions))
     return make_key(identity, words, here, threads, opt_level, asked, __version__, compiler())
 
 

@@ -28,3 +28,4 @@ class Options:
     opt_level: int = 3
     winograd: bool | None = None
     cache: bool = True
+    database: Any = None

@@ -27,7 +27,7 @@ from tilewright.graph.specialise import specialise
 from tilewright.support.errors import CompileError, UserFault
 from tilewright.support.logs import INFO, log
 
-OPTIONS = ("threads", "opt_level", "winograd")
+OPTIONS = ("threads", "opt_level", "winograd", "database")
 MOST_SPECIAL = 4  # sizes that have code of their own
 OFTEN = 4  # calls with the same sizes from which code for them pays
 MOST_REMEMBERED = 1000  # sizes whose calls are counted
@@ -49,8 +49,8 @@ def tilewright(
 ) -> Callable[..., Any]:
     """The backend: a function that computes what `module` does.
 
-    options: `threads`, `opt_level` and `winograd`, as `tilewright.compile` takes them. Raises
-    CompileError for other options.
+    options: `threads`, `opt_level`, `winograd` and `database`, as `tilewright.compile` takes them.
+    Raises CompileError for other options.
     """
     options = dict(options or {})
     unknown = [k for k in options if k not in OPTIONS]

@@ -99,6 +99,9 @@ CACHE_MB = Knob(
     "1 or more",
     "size of that folder's models at most; kernels take up to an eighth of it beside them",
 )
+DATABASE: Knob[Path | None] = Knob(
+    "TILEWRIGHT_DATABASE", _path, None, "a file", "where tuning records what it finds"
+)
 CHECK_INDICES = Knob(
     "TILEWRIGHT_CHECK_INDICES",
     _flag,
@@ -123,6 +126,7 @@ ALL: tuple[Knob[Any], ...] = (
     THREADS,
     CACHE_DIR,
     CACHE_MB,
+    DATABASE,
     CHECK_INDICES,
     WINOGRAD,
 )
@@ -141,3 +145,8 @@ def kernel_folder() -> Path:
 def machine_folder() -> Path:
     """Where what was calibrated of machines is kept: a folder of the cache's."""
     return cache_folder() / "machines"
+
+
+def database_file() -> Path:
+    """The user's records of tuning: `TILEWRIGHT_DATABASE`, else a file in the cache's folder."""
+    return DATABASE.read() or cache_folder() / "tuning" / "records.db"

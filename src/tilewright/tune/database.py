@@ -125,6 +125,16 @@ class Database:
         own = workload.from_canonical(self._point(point))
         return Champion(own, seconds, ratio, low, high, bool(verified), made_at)
 
+    def champions(self, machine: Target, threads: int) -> dict[str, dict[str, Plain]]:
+        """The points that beat the default, of this build's champions on a machine: by the keys of
+        workloads, in canonical names (`Workload.from_canonical`)."""
+        where = "line = ? AND threads = ? AND build.key = ? AND ratio > 1"
+        rows = self._read(
+            f"SELECT workload.key, point {CHAMPIONS} WHERE {where} ORDER BY workload.key",
+            (str(machine), threads, self.build.key),
+        )
+        return {key: self._point(point) for key, point in rows}
+
     def suggestions(
         self, workload: Workload, machine: Target, threads: int, most: int = 8
     ) -> list[Suggestion]:

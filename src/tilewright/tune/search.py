@@ -24,6 +24,7 @@ from tilewright.support.record import record
 from tilewright.target.target import Target
 from tilewright.tune.database import Database
 from tilewright.tune.explore import Descent
+from tilewright.tune.ledger import Ledger
 from tilewright.tune.measure import Arrays, Bench, Outcome
 from tilewright.tune.records import OK, Champion, Trial
 from tilewright.tune.sources import Bandit, Family, Point, Sketched, Source, Suggested
@@ -71,7 +72,7 @@ class Search:
         machine: Target,
         threads: int,
         bench: Bench,
-        database: Database | None = None,
+        database: Database | Ledger | None = None,
         seed: int = 0,
     ) -> None:
         self.func, self.machine, self.threads = func, machine, threads
@@ -164,7 +165,7 @@ class Search:
             took = winner.outcome.best
             told = 1 / v.ratio, 1 / v.high, 1 / v.low
             champion = Champion(winner.point, took, *told, verified=True)
-        if self.database is not None:
+        if self.database is not None and math.isfinite(champion.seconds):
             self.database.crown(self.workload, self.machine, self.threads, champion)
         spent = time.monotonic() - self.began
         return Tuned(champion, own, self.trials, spent, tuple(self.history))

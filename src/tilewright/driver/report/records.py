@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,10 @@ from tilewright.runtime.profile import Profile
 from tilewright.support import knobs
 from tilewright.support.errors import UserFault
 from tilewright.support.version import __version__
+
+if TYPE_CHECKING:
+    from tilewright.driver.tuned import Tuning
+    from tilewright.tune.records import Stats
 
 SCHEMA = 1  # a number that changes when a key is taken away or means something else
 Record = dict[str, Any]
@@ -187,6 +191,39 @@ def costs(default: Any, found: Mapping[str, float] | None) -> list[Record]:
         }
         for f in dataclasses.fields(default)
     ]
+
+
+def tuning(found: Tuning) -> Record:
+    """What tuning found, and what that took."""
+    return {
+        "model": found.name,
+        "target": found.target,
+        "threads": found.threads,
+        "tasks": [
+            {
+                "kernel": row.name,
+                "launches": row.launches,
+                "default_us": 1e6 * row.default,
+                "tuned_us": 1e6 * row.tuned,
+                "trials": row.trials,
+                "decided": row.decided,
+            }
+            for row in found.tasks
+        ],
+        "before_us": 1e6 * found.before,
+        "after_us": 1e6 * found.after,
+        "decided": found.decided,
+        "seconds": found.seconds,
+        "trials": found.trials,
+        "interrupted": found.is_interrupted,
+    }
+
+
+def stats(path: Path, found: Stats) -> Record:
+    """How many records a database has."""
+    counts = {f.name: getattr(found, f.name) for f in dataclasses.fields(found)}
+    nbytes = counts.pop("nbytes")
+    return {"database": str(path), **counts, "bytes": nbytes}
 
 
 def all_knobs() -> list[Record]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from tilewright.runtime.formats import values_of
 from tilewright.runtime.profile import Profile
 from tilewright.support import knobs
 from tilewright.support.errors import UserFault
+
+if TYPE_CHECKING:
+    from tilewright.tune.records import Stats
 
 
 def words(name: str, drop: int = 0) -> Column:
@@ -208,6 +211,23 @@ def costs_table(default: Any, found: Mapping[str, float] | None) -> Table:
         own = f"{found[name]:g}" if found and name in found else "-"
         value = f"{getattr(default, name):g}"
         made.add_row(name, value, own, told["unit"], told["decides"])
+    return made
+
+
+def stats_table(found: Stats) -> Table:
+    """How many records of tuning there are."""
+    made = Table("records of tuning", words("what"), numbers("how many"))
+    told = {
+        "functions": found.workloads,
+        "families of functions": found.families,
+        "machines": found.machines,
+        "builds of the compiler": found.builds,
+        "trials": found.trials,
+        "trials of this build": found.current,
+        "champions": found.champions,
+    }
+    for what, count in told.items():
+        made.add_row(what, str(count))
     return made
 
 
