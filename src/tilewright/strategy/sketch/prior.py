@@ -32,6 +32,7 @@ COMBINED = 8.0  # cycles for each sum whose partial sums are lanes of a vector
 COPIED = 0.4  # cycles for each element that is copied into another order
 DECODED = 72  # vector operations of a loop that stay decoded, with their loads
 FETCHED = 1.4  # times as long a step takes whose code is fetched anew, at most
+LEVELS = ("l2", "l3", "memory")  # where data comes from
 NEAR = 7 / 8  # of a cache, that a tile's data has for itself
 
 
@@ -48,34 +49,63 @@ class Loops:
 
 def cycles(nest: Nest, machine: Target, threads: int, columns: Columns) -> Column:
     """Modelled cycles of each schedule: of its slowest thread, parallel region included."""
-    costs, lanes = machine.costs, machine.lanes(max(32, nest.dtype.bits))
-    loops = loops_of(nest, lanes, columns)
-    tiles, steps = tiles_of(nest, loops, lanes, columns), steps_of(nest, loops)
-    held = accumulators(nest, loops, lanes)
-    multiply = held * nest.operations / costs.multiply_adds
-    load = sum(loads_of(x, n, nest, loops, lanes, columns) for n, x in enumerate(nest.reads))
-    load = load / costs.loads
-    longer, shorter = np.maximum(multiply, load), np.minimum(multiply, load)
-    step = np.maximum(longer + costs.overlap_penalty * shorter, costs.latency)
-    step = step + costs.loop / columns["unroll"]
-    body = held * nest.operations * columns["unroll"]
-    step = step * np.where(body > DECODED, np.minimum(body / DECODED, FETCHED), 1.0)
-    in_lanes = np.asarray(nest.is_reduced)[columns["lane"]]
-    steady = np.asarray(
-        [abs(nest.results[0].stride(d) or 0) == 1 for d in range(len(nest.extents))]
-    )
-    apart = ~in_lanes & ~steady[columns["lane"]]  # each lane is stored by itself
-    around = TILE + STORED * held * len(nest.results) * np.where(apart, lanes, 1)
-    around = around + in_lanes * COMBINED * held / columns["tile_n"]
-    work = tiles * (steps * step + around)
-    moved = traffic(nest, machine, loops, columns)
-    total = np.maximum(work, moved) + costs.overlap_penalty * np.minimum(work, moved)
-    total = total + copies(nest, columns)
+    loops = loops_of(nest, machine.lanes(max(32, nest.dtype.bits)), columns)
+    total = together(terms(nest, machine, columns, loops), machine)
     if threads == 1:
         return total
     shares = shared(nest, loops, columns)
     each = np.ceil(shares / threads) / np.maximum(shares, 1)
-    return np.where(columns["parallel"] > 0, total * each + costs.fork_join / 4, total)
+    return np.where(columns["parallel"] > 0, total * each + machine.costs.fork_join / 4, total)
+
+
+def together(terms: Mapping[str, Column], machine: Target) -> Column:
+    """What the parts of a schedule take together: some of them at the same time."""
+    both = machine.costs.overlap_penalty
+    step = beside(terms["multiply"], terms["load"], both)
+    step = (np.maximum(step, terms["latency"]) + terms["loop"]) * terms["fetched"]
+    moved = sum(terms[level] for level in LEVELS)
+    return beside(step + terms["around"], moved, both) + terms["copies"]
+
+
+def beside(a: Column, b: Column, penalty: float) -> Column:
+    """What two things take that are done at the same time, but for a part of the shorter one."""
+    return np.maximum(a, b) + penalty * np.minimum(a, b)
+
+
+def terms(nest: Nest, machine: Target, columns: Columns, loops: Loops) -> dict[str, Column]:
+    """What the model counts, in cycles of one thread, by names: "multiply", "load", "latency" and
+    "loop" of all steps, "around" tiles, what comes from `LEVELS`, "copies"; and "fetched", how many
+    times as long a step takes as its code is no longer decoded."""
+    costs, lanes = machine.costs, machine.lanes(max(32, nest.dtype.bits))
+    tiles = tiles_of(nest, loops, lanes, columns)
+    steps, held = tiles * steps_of(nest, loops), accumulators(nest, loops, lanes)
+    load = sum(loads_of(x, n, nest, loops, lanes, columns) for n, x in enumerate(nest.reads))
+    body = held * nest.operations * columns["unroll"]
+    moved = traffic(nest, machine, loops, columns)
+    return {
+        "multiply": steps * held * nest.operations / costs.multiply_adds,
+        "load": steps * load / costs.loads,
+        "latency": steps * costs.latency,
+        "loop": steps * costs.loop / columns["unroll"],
+        "fetched": np.clip(body / DECODED, 1.0, FETCHED),
+        "around": tiles * _around(nest, columns, held, lanes),
+        **dict(zip(LEVELS, moved, strict=True)),
+        "copies": copies(nest, columns),
+    }
+
+
+def _around(nest: Nest, columns: Columns, held: Column, lanes: int) -> Column:
+    """Cycles that a tile takes besides its steps."""
+    in_lanes = np.asarray(nest.is_reduced)[columns["lane"]]
+    apart = ~in_lanes & ~is_steady(nest)[columns["lane"]]  # each lane is stored by itself
+    around = TILE + STORED * held * len(nest.results) * np.where(apart, lanes, 1)
+    return around + in_lanes * COMBINED * held / columns["tile_n"]
+
+
+def is_steady(nest: Nest) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Along which axes results lie one beside the other."""
+    strides = [nest.results[0].stride(d) for d in range(len(nest.extents))]
+    return np.asarray([abs(s or 0) == 1 for s in strides])
 
 
 def loops_of(nest: Nest, lanes: int, columns: Columns) -> Loops:
@@ -157,19 +187,19 @@ def copies(nest: Nest, columns: Columns) -> Column:
     return total
 
 
-def traffic(nest: Nest, machine: Target, loops: Loops, columns: Columns) -> Column:
-    """Cycles that what does not stay near takes to come: from each cache to the next one."""
+def traffic(nest: Nest, machine: Target, loops: Loops, columns: Columns) -> list[Column]:
+    """Cycles that what does not stay near takes to come: from each of `LEVELS` to the next one."""
     costs, sizes = machine.costs, [cache.size * NEAR for cache in machine.caches]
-    rates = [costs.l2, costs.l3, costs.memory][: len(sizes)]
+    rates = [costs.l2, costs.l3, costs.memory]
     bytes_of = nest.dtype.bits / 8
     touched = _touched_inside(nest, loops, columns)
-    total = np.zeros(len(loops.tile))
-    for size, rate in zip(sizes, rates, strict=False):
+    found = [np.zeros(len(loops.tile)) for _ in LEVELS]
+    for level, (size, rate) in enumerate(zip(sizes, rates, strict=False)):
         fits = [sum(t.elements for t in inside) * bytes_of <= size for inside in touched]
         for number, access in enumerate((*nest.reads, *nest.results)):
             own = [inside[number] for inside in touched]
-            total += _moved(access, loops, own, fits) * bytes_of / rate
-    return total
+            found[level] += _moved(access, loops, own, fits) * bytes_of / rate
+    return found
 
 
 @record
