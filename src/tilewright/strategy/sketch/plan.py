@@ -126,6 +126,16 @@ class Plan:
         columns = [part.mended(own, random) for part, own in pairs]
         return self._rows(columns)[self._legal(columns)]
 
+    def moved(self, rows: Rows, random: np.random.Generator) -> Rows:
+        """For each row another legal one that differs in a decision drawn at random, or the same
+        where what was drawn is none."""
+        changed, every = rows.copy(), np.arange(len(rows))
+        several = [n for n, values in enumerate(self._values) if len(values) > 1]
+        at = random.choice(several, len(rows))
+        sizes = np.asarray([len(values) for values in self._values])[at]
+        changed[every, at] = (rows[every, at] + random.integers(1, sizes)) % sizes
+        return np.where(self.is_legal(changed)[:, None], changed, rows)
+
     def traits(self, rows: Rows) -> dict[str, Numbers]:
         """What of each row means the same for all functions, by names: of several parts the mean,
         each weighed with its cycles."""

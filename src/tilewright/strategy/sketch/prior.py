@@ -29,6 +29,7 @@ GATHERED = 1.5  # loads that a lane takes which is fetched by itself
 STORED = 2.0  # cycles for each vector of a tile that is begun and stored
 TILE = 12.0  # cycles around a tile: addresses, and a jump that is not foreseen
 COMBINED = 8.0  # cycles for each sum whose partial sums are lanes of a vector
+WARM = 1.0
 COPIED = 0.4  # cycles for each element that is copied into another order
 DECODED = 72  # vector operations of a loop that stay decoded, with their loads
 FETCHED = 1.4  # times as long a step takes whose code is fetched anew, at most
@@ -195,7 +196,7 @@ def traffic(nest: Nest, machine: Target, loops: Loops, columns: Columns) -> list
     touched = _touched_inside(nest, loops, columns)
     found = [np.zeros(len(loops.tile)) for _ in LEVELS]
     for level, (size, rate) in enumerate(zip(sizes, rates, strict=False)):
-        fits = [sum(t.elements for t in inside) * bytes_of <= size for inside in touched]
+        fits = [sum(t.elements * t.lines for t in inside) * bytes_of <= size for inside in touched]
         for number, access in enumerate((*nest.reads, *nest.results)):
             own = [inside[number] for inside in touched]
             found[level] += _moved(access, loops, own, fits) * bytes_of / rate
@@ -233,12 +234,21 @@ def _touched(nest: Nest, spans: Any, line: int, columns: Columns) -> list[Touche
             else:
                 run = np.minimum(1 + (spans - 1) @ np.abs(np.asarray(moves, np.float64)), size)
             elements = elements * run
+        whole = np.full(len(spans), access.sizes[-1] if access.sizes else 1)
         if number < len(nest.reads):
-            along = spans[np.arange(len(spans)), columns["lane"]]
-            run = np.where(columns[f"pack_{number}"] > 0, along, run)
-        whole = access.sizes[-1] if access.sizes else 1
-        touched.append(Touched(elements, np.maximum(1.0, min(line, whole) / run)))
+            lane, packed = columns["lane"], columns[f"pack_{number}"] > 0
+            run = np.where(packed, spans[np.arange(len(spans)), lane], run)
+            whole = np.where(packed, np.asarray(nest.extents)[lane], whole)
+        touched.append(Touched(elements, _lines(run, whole, line)))
     return touched
+
+
+def _lines(run: Column, whole: Any, line: int) -> Column:
+    """How many times as many elements the lines hold that runs of so many lie in. Runs begin where
+    multiples of their length do, and the rows that they lie in."""
+    begin = np.gcd(np.gcd(run.astype(np.int64), whole), line)
+    held = np.minimum(line * (1 + (run - begin) / line), np.maximum(whole, run))
+    return np.where(run >= whole, 1.0, np.maximum(held / run, 1.0))
 
 
 def _moved(access: Access, loops: Loops, touched: list[Touched], fits: list[Any]) -> Column:
@@ -246,7 +256,7 @@ def _moved(access: Access, loops: Loops, touched: list[Touched], fits: list[Any]
     fits, once for each iteration around it, but for the loop next to it if that walks nothing of
     the access. Whatever that loop goes on with in a line is still there."""
     uses = np.asarray(access.uses)
-    found = touched[0].elements * touched[0].lines  # where all fits: once
+    found = WARM * touched[0].elements * touched[0].lines  # where all fits: once
     is_known = np.asarray(fits[0]).copy()
     around = np.ones(len(found))
     for depth, (axis, trips) in enumerate(zip(loops.axes, loops.trips, strict=True)):

@@ -37,6 +37,7 @@ def traits(nest: Nest, machine: Target, columns: prior.Columns) -> dict[str, pri
     found["full"] = held * len(nest.results) / machine.vector_registers
     found["body"] = np.log(held * nest.operations * columns["unroll"])
     found["unroll"] = np.log(columns["unroll"])
+    found["uneven"] = (columns["unroll"] & (columns["unroll"] - 1) > 0) * 1.0
     found["vectors"] = np.log(columns["tile_n"])
     found["steps"] = np.log(prior.steps_of(nest, loops))
     found["last_step"] = np.log(loops.trips[-1])
