@@ -27,14 +27,14 @@ Column = np.ndarray[Any, np.dtype[np.float64]]
 Columns = Mapping[str, np.ndarray[Any, Any]]  # by what is decided
 GATHERED = 1.5  # loads that a lane takes which is fetched by itself
 STORED = 2.0  # cycles for each vector of a tile that is begun and stored
-TILE = 12.0  # cycles around a tile: addresses, and a jump that is not foreseen
+TILE = 24.0  # cycles around a tile: addresses, and a jump that is not foreseen
 COMBINED = 8.0  # cycles for each sum whose partial sums are lanes of a vector
-WARM = 1.0
 COPIED = 0.4  # cycles for each element that is copied into another order
-DECODED = 72  # vector operations of a loop that stay decoded, with their loads
-FETCHED = 1.4  # times as long a step takes whose code is fetched anew, at most
+FULL = 5 / 8  # of the registers: with as many sums in them, little may go wrong
+SPILLED = 1.2  # times as long steps take that LLVM may order so that more is needed at once; it
+# does with 3 or 6 of them together, where it does not with 2, 4 or 8
 LEVELS = ("l2", "l3", "memory")  # where data comes from
-NEAR = 7 / 8  # of a cache, that a tile's data has for itself
+NEAR = 1 / 2  # of a cache, that the data of a tile has for itself
 
 
 @record
@@ -63,7 +63,7 @@ def together(terms: Mapping[str, Column], machine: Target) -> Column:
     """What the parts of a schedule take together: some of them at the same time."""
     both = machine.costs.overlap_penalty
     step = beside(terms["multiply"], terms["load"], both)
-    step = (np.maximum(step, terms["latency"]) + terms["loop"]) * terms["fetched"]
+    step = (np.maximum(step, terms["latency"]) + terms["loop"]) * terms["spilled"]
     moved = sum(terms[level] for level in LEVELS)
     return beside(step + terms["around"], moved, both) + terms["copies"]
 
@@ -75,20 +75,21 @@ def beside(a: Column, b: Column, penalty: float) -> Column:
 
 def terms(nest: Nest, machine: Target, columns: Columns, loops: Loops) -> dict[str, Column]:
     """What the model counts, in cycles of one thread, by names: "multiply", "load", "latency" and
-    "loop" of all steps, "around" tiles, what comes from `LEVELS`, "copies"; and "fetched", how many
-    times as long a step takes as its code is no longer decoded."""
+    "loop" of all steps, "around" tiles, what comes from `LEVELS`, "copies"; and "spilled", how many
+    times as long a step takes whose values may not all stay in registers."""
     costs, lanes = machine.costs, machine.lanes(max(32, nest.dtype.bits))
     tiles = tiles_of(nest, loops, lanes, columns)
     steps, held = tiles * steps_of(nest, loops), accumulators(nest, loops, lanes)
     load = sum(loads_of(x, n, nest, loops, lanes, columns) for n, x in enumerate(nest.reads))
-    body = held * nest.operations * columns["unroll"]
+    is_uneven = columns["unroll"] & (columns["unroll"] - 1) > 0
+    is_full = held * len(nest.results) >= FULL * machine.vector_registers
     moved = traffic(nest, machine, loops, columns)
     return {
         "multiply": steps * held * nest.operations / costs.multiply_adds,
         "load": steps * load / costs.loads,
         "latency": steps * costs.latency,
         "loop": steps * costs.loop / columns["unroll"],
-        "fetched": np.clip(body / DECODED, 1.0, FETCHED),
+        "spilled": np.where(is_uneven & is_full, SPILLED, 1.0),
         "around": tiles * _around(nest, columns, held, lanes),
         **dict(zip(LEVELS, moved, strict=True)),
         "copies": copies(nest, columns),
@@ -190,13 +191,13 @@ def copies(nest: Nest, columns: Columns) -> Column:
 
 def traffic(nest: Nest, machine: Target, loops: Loops, columns: Columns) -> list[Column]:
     """Cycles that what does not stay near takes to come: from each of `LEVELS` to the next one."""
-    costs, sizes = machine.costs, [cache.size * NEAR for cache in machine.caches]
-    rates = [costs.l2, costs.l3, costs.memory]
-    bytes_of = nest.dtype.bits / 8
+    costs, bytes_of = machine.costs, nest.dtype.bits / 8
     touched = _touched_inside(nest, loops, columns)
+    held = [sum(t.elements * t.lines for t in inside) * bytes_of for inside in touched]
     found = [np.zeros(len(loops.tile)) for _ in LEVELS]
-    for level, (size, rate) in enumerate(zip(sizes, rates, strict=False)):
-        fits = [sum(t.elements * t.lines for t in inside) * bytes_of <= size for inside in touched]
+    rates = [costs.l2, costs.l3, costs.memory]
+    for level, (cache, rate) in enumerate(zip(machine.caches, rates, strict=False)):
+        fits = [size <= NEAR * cache.size for size in held]
         for number, access in enumerate((*nest.reads, *nest.results)):
             own = [inside[number] for inside in touched]
             found[level] += _moved(access, loops, own, fits) * bytes_of / rate
@@ -256,7 +257,7 @@ def _moved(access: Access, loops: Loops, touched: list[Touched], fits: list[Any]
     fits, once for each iteration around it, but for the loop next to it if that walks nothing of
     the access. Whatever that loop goes on with in a line is still there."""
     uses = np.asarray(access.uses)
-    found = WARM * touched[0].elements * touched[0].lines  # where all fits: once
+    found = touched[0].elements * touched[0].lines  # where all fits: once
     is_known = np.asarray(fits[0]).copy()
     around = np.ones(len(found))
     for depth, (axis, trips) in enumerate(zip(loops.axes, loops.trips, strict=True)):
