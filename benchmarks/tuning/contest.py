@@ -47,9 +47,9 @@ Made = Callable[[Plan, np.random.Generator], Model]
 PAGE = """# Searches, replayed on frozen tables
 
 Written by `python -m benchmarks.tuning.contest`: {tasks} tables of {operators} operators, {rows}
-rows, measured on {processor} ({machine}) by build {build}; {seeds} seeds of each explorer on each
-table, at most {trials} trials, times seen with {noise:.0%} of noise. Trials are geometric means over
-tables of means over seeds; who was not there counts as {trials}.
+rows, measured on {processor} (`{machine}`) by build {build}; {seeds} seeds of each explorer on
+each table, at most {trials} trials, times seen with {noise:.0%} of noise. Trials are geometric
+means over tables of means over seeds; who was not there counts as {trials}.
 
 """
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -132,7 +133,7 @@ def load(file: Path = FROZEN) -> Frozen:
                 raise ValueError(f"its format is {about['format']}, and this reads {FORMAT}")
             pairs = enumerate(about["tasks"])
             tables = tuple(_table(_task(told), n, arrays) for n, told in pairs)
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, EOFError, KeyError, ValueError, BadZipFile) as error:
         raise InputError(f"cannot read frozen tables of '{file}'", str(error)) from error
     return Frozen(about["machine"], about["processor"], about["threads"], about["build"], tables)
 

@@ -13,8 +13,8 @@ from tilewright.strategy.sketch.plan import Plan, Rows
 from tilewright.tune.model import Model, Numbers, Prior
 from tilewright.tune.trees import Trees
 
-MEMBERS = 4
-ROUNDS = 40  # trees of each member
+MEMBERS = 3
+ROUNDS = 30  # trees of each member
 
 
 class Boosted:

@@ -116,9 +116,7 @@ class Portfolio:
     """The first rows: those of which a model that has seen none of them expects most, and that
     differ in several decisions."""
 
-    def __init__(
-        self, plan: Plan, random: np.random.Generator, model: Model | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, random: np.random.Generator, model: Model | None = None) -> None:
         self.plan, self.random, self.model = plan, random, model or Prior(plan)
 
     def propose(self, history: History, count: int) -> Rows:

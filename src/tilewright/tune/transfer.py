@@ -16,8 +16,9 @@ from tilewright.support.record import record
 from tilewright.tune.model import Numbers
 from tilewright.tune.trees import Trees
 
-ROUNDS, DEPTH, RATE, RIDGE = 200, 4, 0.08, 10.0
-EACH = 200.0  # rows that every function counts for, however many there are
+ROUNDS, DEPTH, RATE, RIDGE = 60, 2, 0.1, 20.0
+TRUST = 0.5  # part of what was learnt of others that is believed of a new one
+EACH = 100.0  # rows that every function counts for, however many there are
 
 
 @record
@@ -30,7 +31,7 @@ class Known:
     def correction(self, plan: Plan, rows: Rows) -> Numbers:
         """By how much the logarithm of time is above the prior's, but for a constant."""
         told = plan.traits(rows)
-        return self.trees.predict(np.stack([told[name] for name in self.names], 1))
+        return TRUST * self.trees.predict(np.stack([told[name] for name in self.names], 1))
 
 
 def learnt(samples: Sequence[tuple[Plan, Rows, Numbers]]) -> Known:
@@ -41,9 +42,9 @@ def learnt(samples: Sequence[tuple[Plan, Rows, Numbers]]) -> Known:
         told = plan.traits(rows)
         features.append(np.stack([told[name] for name in names], 1))
         left = np.log(seconds) - np.log(plan.cycles(rows))
-        fast = seconds <= np.median(seconds)
-        wanted.append(left - np.median(left[fast]))
-        weights.append((seconds.min() / seconds) ** 2 * EACH / len(rows))
+        weight = (seconds.min() / seconds) ** 2
+        wanted.append(left - np.average(left, weights=weight))
+        weights.append(EACH * weight / weight.sum())
     trees = Trees(ROUNDS, DEPTH, RATE, RIDGE)
     trees.fit(np.concatenate(features), np.concatenate(wanted), np.concatenate(weights))
     return Known(names, trees)
