@@ -68,8 +68,8 @@ class Remembered:
 
     def predict(self, rows: Rows) -> tuple[Numbers, Numbers]:
         """See `Model`."""
-        places = self.plan.places(rows)
-        return self.told[0][places], self.told[1][places]
+        positions = self.plan.positions(rows)
+        return self.told[0][positions], self.told[1][positions]
 
 
 class Contest:

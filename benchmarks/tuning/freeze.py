@@ -75,7 +75,7 @@ SIZES: tuple[tuple[str, dict[str, int]], ...] = (
     ("logsumexp", {"outer": 24, "middle": 96, "inner": 256}),
     ("sparse_rows", {"rows": 1024, "slots": 16, "table": 4096, "columns": 128}),
 )
-SHARES = ((DRAWN, 6), (WEIGHED, 2), (SEARCHED, 5))  # rows of each origin in a turn
+TURN = ((DRAWN, 6), (WEIGHED, 2), (SEARCHED, 5))  # rows of each origin in a turn
 TRIED = 0.006  # seconds that a row is timed for
 SLOW = 3.0  # times the best so far: such a row is timed no longer
 AGAIN = 4  # times that a row is timed at most while the machine is slow
@@ -144,10 +144,10 @@ class Measured:
                 break
         return shortest
 
-    def settle(self, usual: Run) -> float:
+    def finals(self, own: Run) -> float:
         """Time the best rows and the default in turns, so that none is best by luck; gives what the
         default takes."""
-        runs = {b"": usual} | {key: run for _, key, run in self.runs}
+        runs = {b"": own} | {key: run for _, key, run in self.runs}
         times = {key: list[float]() for key in runs}
         for _ in range(ROUNDS):
             for key, run in runs.items():
@@ -176,12 +176,12 @@ def frozen_task(
     }
     end = time.perf_counter() + seconds
     while len(table.found) < rows and time.perf_counter() < end:
-        for origin, share in SHARES:
-            proposed = explorers[origin].propose(history, share)
+        for origin, count in TURN:
+            proposed = explorers[origin].propose(history, count)
             history.add(proposed, [table.take(row, origin) for row in proposed])
-    usual = table.settle(table.compiled(default(func, cpu, threads)))
+    took = table.finals(table.compiled(default(func, cpu, threads)))
     found = [*table.found.values()]
-    task = Task(operator, sizes, named(own), usual)
+    task = Task(operator, sizes, named(own), took)
     return Table(
         task,
         np.stack([row for row, _, _ in found]),

@@ -27,7 +27,7 @@ ANY = 4  # nearest rows, one of which stands for a row that nobody measured
 NOISE = 0.02  # of a measured time's logarithm, in a search
 FINAL_NOISE = 0.005  # and of a duel's ratio, which is a mean of many
 WINS = 0.99  # of the default's time is better than the default
-CLOSE, FINALISTS = 1.06, 4  # who meets the default, as in `tune.search`
+CLOSE, FINALISTS = 1.06, 4  # who is timed beside the default, as in `tune.search`
 
 Maker = Callable[[Plan, np.random.Generator], Explorer]
 
@@ -39,29 +39,29 @@ class Replayed(Plan):
         super().__init__(own.parts)
         self.task, self.rows, self.seconds, self.origin = task, rows, seconds, origin
         self.best = float(seconds.min())
-        self._places = {row.tobytes(): n for n, row in enumerate(rows)}
+        self._positions = {row.tobytes(): n for n, row in enumerate(rows)}
         self._cycles, self._told = own.cycles(rows), own.traits(rows)
         apart = rows[:, None] != rows[None]
         apart = apart.sum(2) + np.abs(rows[:, None] - rows[None]).sum(2) / 1000
         self._nearest = np.argsort(apart, 1, kind="stable")[:, : NEAR + 1]
 
-    def places(self, rows: Rows) -> Rows:
+    def positions(self, rows: Rows) -> Rows:
         """Which rows of the table they are; -1 for those that it has not."""
-        return np.asarray([self._places.get(row.tobytes(), -1) for row in rows], np.int64)
+        return np.asarray([self._positions.get(row.tobytes(), -1) for row in rows], np.int64)
 
     def is_legal(self, rows: Rows) -> Flags:
         """Which rows the table has."""
-        return self.places(rows) >= 0
+        return self.positions(rows) >= 0
 
     def cycles(self, rows: Rows) -> Numbers:
         """Modelled cycles; infinite for what the table has not."""
-        places = self.places(rows)
-        return np.where(places >= 0, self._cycles[places], np.inf)
+        positions = self.positions(rows)
+        return np.where(positions >= 0, self._cycles[positions], np.inf)
 
     def traits(self, rows: Rows) -> dict[str, Numbers]:
         """Traits of rows that the table has."""
-        places = self.places(rows)
-        return {name: column[places] for name, column in self._told.items()}
+        positions = self.positions(rows)
+        return {name: column[positions] for name, column in self._told.items()}
 
     def draw(self, count: int, random: np.random.Generator) -> Rows:
         """Rows that chance drew, and only if more are wanted, others."""
@@ -78,12 +78,12 @@ class Replayed(Plan):
     def moved(self, rows: Rows, random: np.random.Generator) -> Rows:
         """For each row one of its neighbours."""
         chosen = random.integers(1, min(NEAR + 1, len(self.rows)), len(rows))
-        return self.rows[self._nearest[self.places(rows), chosen]]
+        return self.rows[self._nearest[self.positions(rows), chosen]]
 
     def neighbours(self, row: Rows) -> Rows:
         """The nearest rows."""
-        (place,) = self.places(row[None])
-        return self.rows[self._nearest[place, 1:]]
+        (position,) = self.positions(row[None])
+        return self.rows[self._nearest[position, 1:]]
 
     @cached_property
     def pick(self) -> Rows:
@@ -120,18 +120,18 @@ class Run:
 def replay(plan: Replayed, maker: Maker, trials: int, seed: int, enough: float = 0.0) -> Run:
     """Search a table; no further than to a row within `enough` of its best."""
     explorer, noise = maker(plan, np.random.default_rng(seed)), np.random.default_rng(seed + 10**6)
-    history, places = History(plan), list[int]()
-    while len(places) < trials:
-        rows = explorer.propose(history, min(BATCH, trials - len(places)))
+    history, positions = History(plan), list[int]()
+    while len(positions) < trials:
+        rows = explorer.propose(history, min(BATCH, trials - len(positions)))
         if not len(rows):
             break
-        found = plan.places(rows)
+        found = plan.positions(rows)
         told = plan.seconds[found] * np.exp(NOISE * noise.standard_normal(len(found)))
         history.add(rows, [float(s) for s in told])
-        places += [int(p) for p in found]
+        positions += [int(p) for p in found]
         if plan.seconds[found].min() <= (1 + enough) * plan.best:
             break
-    return Run(plan.seconds[np.asarray(places)], history.seconds)
+    return Run(plan.seconds[np.asarray(positions)], history.seconds)
 
 
 def champion(plan: Replayed, run: Run, seed: int) -> float:

@@ -71,8 +71,8 @@ class Table:
         for n, decision in enumerate(own.decisions):
             if decision.name not in known:
                 continue
-            places = {value: at for at, value in enumerate(decision.values)}
-            moved = np.asarray([places.get(v, -1) for v in known[decision.name]])
+            positions = {value: at for at, value in enumerate(decision.values)}
+            moved = np.asarray([positions.get(v, -1) for v in known[decision.name]])
             found[:, n] = moved[self.rows[:, columns[decision.name]]]
         kept &= (found >= 0).all(1)
         kept[kept] &= own.is_legal(found[kept])

@@ -9,30 +9,30 @@ from benchmarks.tuning.tables import DRAWN, SEARCHED, Task, named
 from tilewright.strategy.sketch.plan import Columns, Decision, Flags, Numbers, Plan, Rows
 
 VALUES = (1, 2, 3, 4, 6, 8, 12, 16)
-BEST = {"a": 2, "b": 5, "c": 1, "d": 6}  # places of values
-MOST = 11  # of a's and b's places together
+BEST = {"a": 2, "b": 5, "c": 1, "d": 6}  # positions of values
+MOST = 11  # of a's and b's positions together
 
 
 class Bowl:
-    """A part whose time grows with the distance from the best places; the prior believes in others
+    """A part whose time grows with the distance from the best values; the prior believes in others
     that are `off` away."""
 
-    def __init__(self, name: str = "bowl", off: int = 2, turned: int = 0) -> None:
-        self.name, self.off, self.turned = name, off, turned
+    def __init__(self, name: str = "bowl", off: int = 2, rotated: int = 0) -> None:
+        self.name, self.off, self.rotated = name, off, rotated
         self.decisions = tuple(Decision(name, what, VALUES) for what in BEST)
 
     def distances(self, columns: Columns, off: int = 0) -> Numbers:
         """How far rows are from the best one, or from what the prior takes for it."""
         found = 0.0
-        for what, place in BEST.items():
-            wanted = (place + self.turned) % len(VALUES)
+        for what, position in BEST.items():
+            wanted = (position + self.rotated) % len(VALUES)
             moved = abs(wanted - off) if what in "ab" else wanted
             found = found + np.abs(np.searchsorted(VALUES, columns[what]) - moved)
         return np.asarray(found, np.float64)
 
     def is_legal(self, columns: Columns) -> Flags:
-        places = [np.searchsorted(VALUES, columns[what]) for what in "ab"]
-        return places[0] + places[1] <= MOST
+        positions = [np.searchsorted(VALUES, columns[what]) for what in "ab"]
+        return positions[0] + positions[1] <= MOST
 
     def cycles(self, columns: Columns) -> Numbers:
         return 1000 * (1 + 0.2 * self.distances(columns, self.off))
@@ -47,13 +47,13 @@ class Bowl:
         return {"above_least": np.log(self.cycles(columns)), "missed": missed, **dict(pairs)}
 
     def mended(self, columns: Columns, random: np.random.Generator) -> Columns:
-        places = [np.searchsorted(VALUES, columns[what]) for what in "ab"]
-        return {**columns, "b": np.asarray(VALUES)[np.minimum(places[1], MOST - places[0])]}
+        positions = [np.searchsorted(VALUES, columns[what]) for what in "ab"]
+        return {**columns, "b": np.asarray(VALUES)[np.minimum(positions[1], MOST - positions[0])]}
 
 
-def bowl(off: int = 2, turned: int = 0) -> Plan:
+def bowl(off: int = 2, rotated: int = 0) -> Plan:
     """A plan of one bowl."""
-    return Plan([Bowl(off=off, turned=turned)])
+    return Plan([Bowl(off=off, rotated=rotated)])
 
 
 def seconds(plan: Plan, rows: Rows) -> Numbers:

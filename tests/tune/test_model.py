@@ -63,7 +63,7 @@ def test_it_answers_before_it_was_told_anything(name: str) -> None:
 
 
 def test_what_others_taught_ranks_what_nobody_measured() -> None:
-    random, others = np.random.default_rng(0), [bowl(turned=n) for n in (1, 2, 3)]
+    random, others = np.random.default_rng(0), [bowl(rotated=n) for n in (1, 2, 3)]
     drawn = [(plan, plan.draw(200, random)) for plan in others]
     known = learnt([(plan, rows, seconds(plan, rows)) for plan, rows in drawn])
     plan = bowl()
@@ -75,7 +75,7 @@ def test_what_others_taught_ranks_what_nobody_measured() -> None:
 
 
 def test_a_model_may_stand_on_what_others_taught() -> None:
-    random, other = np.random.default_rng(0), bowl(turned=1)
+    random, other = np.random.default_rng(0), bowl(rotated=1)
     rows = other.draw(200, random)
     known = learnt([(other, rows, seconds(other, rows))])
     plan = bowl()

@@ -95,7 +95,7 @@ def test_a_replayed_search_stays_in_its_table(name: str) -> None:
 
 def test_few_rows_are_those_of_chance() -> None:
     plan = frozen_bowl()
-    few = plan.places(plan.draw(10, np.random.default_rng(0)))
+    few = plan.positions(plan.draw(10, np.random.default_rng(0)))
     assert (plan.origin[few] == DRAWN).all()
     assert len(plan.draw(10**6, np.random.default_rng(0))) == len(plan.rows)
 

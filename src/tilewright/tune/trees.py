@@ -30,10 +30,10 @@ class Tree:
 
     def predict(self, bins: Whole) -> Numbers:
         """A number for each row of bins."""
-        place = np.zeros(len(bins), np.int64)
+        position = np.zeros(len(bins), np.int64)
         for feature, least in zip(self.asked, self.above, strict=True):
-            place = 2 * place + (bins[:, feature] >= least)
-        return self.leaves[place]
+            position = 2 * position + (bins[:, feature] >= least)
+        return self.leaves[position]
 
 
 class Trees:
@@ -75,24 +75,24 @@ class Trees:
         return (features[:, None, :] > self.edges[None]).sum(1)
 
     def _grown(self, bins: Whole, left: Numbers, weights: Numbers) -> Tree:
-        place = np.zeros(len(left), np.int64)
+        position = np.zeros(len(left), np.int64)
         asked, above = list[int](), list[int]()
         for depth in range(self.depth):
-            feature, least = self._question(bins, left, weights, place, 2**depth)
+            feature, least = self._question(bins, left, weights, position, 2**depth)
             asked.append(feature)
             above.append(least)
-            place = 2 * place + (bins[:, feature] >= least)
-        total = np.bincount(place, weights * left, 2**self.depth)
-        count = np.bincount(place, weights, 2**self.depth)
+            position = 2 * position + (bins[:, feature] >= least)
+        total = np.bincount(position, weights * left, 2**self.depth)
+        count = np.bincount(position, weights, 2**self.depth)
         leaves = self.rate * total / (count + self.ridge)
         return Tree(tuple(asked), tuple(above), leaves)
 
     def _question(
-        self, bins: Whole, left: Numbers, weights: Numbers, place: Whole, nodes: int
+        self, bins: Whole, left: Numbers, weights: Numbers, position: Whole, nodes: int
     ) -> tuple[int, int]:
         """The feature and the bin that explain most if all nodes are parted by them."""
         count = bins.shape[1]
-        slots = ((place[:, None] * count + np.arange(count)) * BINS + bins).ravel()
+        slots = ((position[:, None] * count + np.arange(count)) * BINS + bins).ravel()
         shape, size = (nodes, count, BINS), nodes * count * BINS
         of_rows = np.repeat(weights, count)
         sums = np.bincount(slots, np.repeat(weights * left, count), size).reshape(shape)

@@ -143,9 +143,7 @@ class Plan:
         cycles = [part.cycles(own) for part, own in zip(self.parts, columns, strict=True)]
         shares = np.stack(cycles) / np.sum(cycles, 0)
         told = [part.traits(own) for part, own in zip(self.parts, columns, strict=True)]
-        return {
-            name: sum(s * t[name] for s, t in zip(shares, told, strict=True)) for name in told[0]
-        }
+        return {name: (shares * [one[name] for one in told]).sum(0) for name in told[0]}
 
     def neighbours(self, row: Rows) -> Rows:
         """The legal rows that differ from one in a single decision."""

@@ -64,7 +64,7 @@ def together(terms: Mapping[str, Column], machine: Target) -> Column:
     both = machine.costs.overlap_penalty
     step = beside(terms["multiply"], terms["load"], both)
     step = (np.maximum(step, terms["latency"]) + terms["loop"]) * terms["spilled"]
-    moved = sum(terms[level] for level in LEVELS)
+    moved = np.sum([terms[level] for level in LEVELS], 0)
     return beside(step + terms["around"], moved, both) + terms["copies"]
 
 

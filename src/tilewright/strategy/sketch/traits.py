@@ -18,7 +18,7 @@ from tilewright.strategy.sketch import prior
 from tilewright.strategy.sketch.nest import Access, Nest
 from tilewright.target.target import Target
 
-PAGE = 4096  # bytes whose place a processor looks up together
+PAGE = 4096  # bytes that a processor looks up together
 CYCLES = ("multiply", "load", "latency", "loop", "around", *prior.LEVELS, "copies")
 
 
@@ -29,7 +29,7 @@ def traits(nest: Nest, machine: Target, columns: prior.Columns) -> dict[str, pri
     told = prior.terms(nest, machine, columns, loops)
     total = prior.together(told, machine)
     held = prior.accumulators(nest, loops, lanes)
-    found = {name: told[name] / total for name in CYCLES}
+    found: dict[str, Any] = {name: told[name] / total for name in CYCLES}
     least = nest.instances * nest.operations / lanes / machine.costs.multiply_adds
     found["above_least"] = np.log(total / least)
     found["latency_bound"] = (told["latency"] > np.maximum(told["multiply"], told["load"])) * 1.0
