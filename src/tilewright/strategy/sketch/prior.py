@@ -30,6 +30,8 @@ STORED = 2.0  # cycles for each vector of a tile that is begun and stored
 TILE = 24.0  # cycles around a tile: addresses, and a jump that is not foreseen
 COMBINED = 8.0  # cycles for each sum whose partial sums are lanes of a vector
 COPIED = 0.4  # cycles for each element that is copied into another order
+DECODED = 72  # vector operations of a loop that stay decoded, with their loads
+FETCHED = 1.1  # times as long a step takes whose code is fetched anew, at most
 FULL = 5 / 8  # of the registers: with as many sums in them, little may go wrong
 SPILLED = 1.2  # times as long steps take that LLVM may order so that more is needed at once; it
 # does with 3 or 6 of them together, where it does not with 2, 4 or 8
@@ -63,7 +65,7 @@ def together(terms: Mapping[str, Column], machine: Target) -> Column:
     """What the parts of a schedule take together: some of them at the same time."""
     both = machine.costs.overlap_penalty
     step = beside(terms["multiply"], terms["load"], both)
-    step = (np.maximum(step, terms["latency"]) + terms["loop"]) * terms["spilled"]
+    step = (np.maximum(step, terms["latency"]) + terms["loop"]) * terms["slower"]
     moved = np.sum([terms[level] for level in LEVELS], 0)
     return beside(step + terms["around"], moved, both) + terms["copies"]
 
@@ -75,12 +77,13 @@ def beside(a: Column, b: Column, penalty: float) -> Column:
 
 def terms(nest: Nest, machine: Target, columns: Columns, loops: Loops) -> dict[str, Column]:
     """What the model counts, in cycles of one thread, by names: "multiply", "load", "latency" and
-    "loop" of all steps, "around" tiles, what comes from `LEVELS`, "copies"; and "spilled", how many
-    times as long a step takes whose values may not all stay in registers."""
+    "loop" of all steps, "around" tiles, what comes from `LEVELS`, "copies"; and "slower", how many
+    times as long a step takes whose values may leave registers, or whose code is long."""
     costs, lanes = machine.costs, machine.lanes(max(32, nest.dtype.bits))
     tiles = tiles_of(nest, loops, lanes, columns)
     steps, held = tiles * steps_of(nest, loops), accumulators(nest, loops, lanes)
     load = sum(loads_of(x, n, nest, loops, lanes, columns) for n, x in enumerate(nest.reads))
+    body = held * nest.operations * columns["unroll"]
     is_uneven = columns["unroll"] & (columns["unroll"] - 1) > 0
     is_full = held * len(nest.results) >= FULL * machine.vector_registers
     moved = traffic(nest, machine, loops, columns)
@@ -89,7 +92,7 @@ def terms(nest: Nest, machine: Target, columns: Columns, loops: Loops) -> dict[s
         "load": steps * load / costs.loads,
         "latency": steps * costs.latency,
         "loop": steps * costs.loop / columns["unroll"],
-        "spilled": np.where(is_uneven & is_full, SPILLED, 1.0),
+        "slower": np.where(is_uneven & is_full, SPILLED, np.clip(body / DECODED, 1.0, FETCHED)),
         "around": tiles * _around(nest, columns, held, lanes),
         **dict(zip(LEVELS, moved, strict=True)),
         "copies": copies(nest, columns),
