@@ -7,18 +7,21 @@ says which of them; a part goes to what it has no idea of.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from tilewright.strategy.sketch.plan import Plan, Rows
-from tilewright.tune.model import Ensemble, Model, Numbers
+from tilewright.tune.model import Ensemble, Model, Numbers, Prior
 
 DRAWN = 4096  # rows that are weighed by the model where new ones are looked for
 APART = 3  # decisions in which the first rows differ from one another
 STARTS = 4  # rows whose neighbours are looked at
 OPTIMISM = 1.0  # standard deviations by which what is unsure counts as better
+GRID, TRIES = 16, 20  # combinations that are looked at together, and how often for one proposal
+GOLDEN = (610, 987)  # the golden part, as a fraction
 AT_RANDOM = 0.1  # part of the rows that no model chooses
 
 
@@ -73,17 +76,54 @@ class Random:
         return history.unseen(self.plan.draw(2 * count, self.random))[:count]
 
 
-class Portfolio:
-    """The first rows: those of least modelled time that differ in several decisions."""
+class Grid:
+    """Legal rows in an order that has nothing of chance and is even at every length: it goes
+    through all combinations by the golden part of their number."""
 
     def __init__(self, plan: Plan, random: np.random.Generator) -> None:
         self.plan, self.random = plan, random
+        self.sizes = [len(d.values) for d in plan.decisions]
+        self.total = math.prod(self.sizes)
+        self.stride = max(1, self.total * GOLDEN[0] // GOLDEN[1])
+        while math.gcd(self.stride, self.total) > 1:
+            self.stride += 1
+        self.at, self.left = 0, self.total
+
+    def propose(self, history: History, count: int) -> Rows:
+        """See `Explorer`."""
+        found: Rows = np.empty((0, len(self.sizes)), np.int64)
+        for _ in range(TRIES):
+            if len(found) >= count or not self.left:
+                break
+            rows = self._next(min(GRID, self.left))
+            rows = history.unseen(self.plan.mended(rows, self.random))
+            found = history.unseen(np.concatenate([found, rows]))
+        return found[:count]
+
+    def _next(self, count: int) -> Rows:
+        """The next combinations, legal or not."""
+        rows = np.empty((count, len(self.sizes)), np.int64)
+        for row in rows:
+            rest = self.at
+            for n, size in enumerate(self.sizes):
+                rest, row[n] = divmod(rest, size)
+            self.at = (self.at + self.stride) % self.total
+        self.left -= count
+        return rows
+
+
+class Portfolio:
+    """The first rows: those of which a model that has seen none of them expects most, and that
+    differ in several decisions."""
+
+    def __init__(self, plan: Plan, random: np.random.Generator, model: Model | None = None) -> None:
+        self.plan, self.random, self.model = plan, random, model or Prior(plan)
 
     def propose(self, history: History, count: int) -> Rows:
         """See `Explorer`."""
         drawn = self.plan.draw(DRAWN, self.random)
         rows = np.concatenate([self.plan.pick[None], drawn])
-        rows = rows[np.argsort(self.plan.cycles(rows), kind="stable")]
+        rows = rows[np.argsort(self.model.predict(rows)[0], kind="stable")]
         return self._apart(history.unseen(rows), count)
 
     def _apart(self, rows: Rows, count: int) -> Rows:
@@ -107,9 +147,11 @@ class Descent:
         plan: Plan,
         random: np.random.Generator,
         model: Callable[[Plan, np.random.Generator], Model] = Ensemble,
+        first: Explorer | None = None,
     ) -> None:
         self.plan, self.random, self.model = plan, random, model(plan, random)
-        self.first, self.any = Portfolio(plan, random), Random(plan, random)
+        self.first = first or Portfolio(plan, random, self.model)
+        self.any = Random(plan, random)
 
     def propose(self, history: History, count: int) -> Rows:
         """See `Explorer`."""

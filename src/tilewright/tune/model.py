@@ -53,9 +53,15 @@ class Prior:
 class Ensemble:
     """Ridge regressions on the decisions' values, of what the plan's formula leaves over."""
 
-    def __init__(self, plan: Plan, random: np.random.Generator, members: int = MEMBERS) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        random: np.random.Generator,
+        prior: Model | None = None,
+        members: int = MEMBERS,
+    ) -> None:
         self.plan, self.random, self.members = plan, random, members
-        self.prior = Prior(plan)
+        self.prior = prior or Prior(plan)
         self.weights = np.zeros((members, self._width))
 
     @property

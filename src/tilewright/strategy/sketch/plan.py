@@ -59,6 +59,10 @@ class Part(Protocol):
         """What each row takes, by a model."""
         ...
 
+    def traits(self, columns: Columns) -> Mapping[str, Numbers]:
+        """What a model that knows other functions may know of each row, by names."""
+        ...
+
     def mended(self, columns: Columns, random: np.random.Generator) -> Columns:
         """Columns drawn at random, changed so that most rows are schedules."""
         ...
@@ -113,14 +117,37 @@ class Plan:
         for _ in range(TRIES):
             size = max(count, FEWEST)
             drawn = np.stack([random.integers(0, len(v), size) for v in self._values], 1)
-            pairs = zip(self.parts, self.columns(drawn), strict=True)
-            columns = [part.mended(own, random) for part, own in pairs]
-            rows = self._rows(columns)[self._legal(columns)]
-            before = len(found)
+            rows, before = self.mended(drawn, random), len(found)
             found = np.unique(np.concatenate([found, rows]), axis=0)
             if len(found) >= count or 50 * (len(found) - before) < before:
                 break  # or there are hardly more
         return random.permutation(found)[:count]
+
+    def mended(self, rows: Rows, random: np.random.Generator) -> Rows:
+        """Legal rows that are little else than those given, which may be none; not always one for
+        each of them."""
+        pairs = zip(self.parts, self.columns(rows), strict=True)
+        columns = [part.mended(own, random) for part, own in pairs]
+        return self._rows(columns)[self._legal(columns)]
+
+    def moved(self, rows: Rows, random: np.random.Generator) -> Rows:
+        """For each row another legal one that differs in a decision drawn at random, or the same
+        where what was drawn is none."""
+        changed, every = rows.copy(), np.arange(len(rows))
+        several = [n for n, values in enumerate(self._values) if len(values) > 1]
+        at = random.choice(several, len(rows))
+        sizes = np.asarray([len(values) for values in self._values])[at]
+        changed[every, at] = (rows[every, at] + random.integers(1, sizes)) % sizes
+        return np.where(self.is_legal(changed)[:, None], changed, rows)
+
+    def traits(self, rows: Rows) -> dict[str, Numbers]:
+        """What of each row means the same for all functions, by names: of several parts the mean,
+        each weighed with its cycles."""
+        columns = self.columns(rows)
+        cycles = [part.cycles(own) for part, own in zip(self.parts, columns, strict=True)]
+        shares = np.stack(cycles) / np.sum(cycles, 0)
+        told = [part.traits(own) for part, own in zip(self.parts, columns, strict=True)]
+        return {name: (shares * [one[name] for one in told]).sum(0) for name in told[0]}
 
     def neighbours(self, row: Rows) -> Rows:
         """The legal rows that differ from one in a single decision."""

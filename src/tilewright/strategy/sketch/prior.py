@@ -28,12 +28,16 @@ Columns = Mapping[str, np.ndarray[Any, Any]]  # by what is decided
 GATHERED = 1.5  # loads that a lane takes which is fetched by itself
 AROUND = 20.0  # vector operations' worth of code around a tile
 STORED = 2.0  # cycles for each vector of a tile that is begun and stored
-TILE = 12.0  # cycles around a tile: addresses, and a jump that is not foreseen
+TILE = 24.0  # cycles around a tile: addresses, and a jump that is not foreseen
 COMBINED = 8.0  # cycles for each sum whose partial sums are lanes of a vector
 COPIED = 0.4  # cycles for each element that is copied into another order
 DECODED = 72  # vector operations of a loop that stay decoded, with their loads
-FETCHED = 1.4  # times as long a step takes whose code is fetched anew, at most
-NEAR = 7 / 8  # of a cache, that a tile's data has for itself
+FETCHED = 1.1  # times as long a step takes whose code is fetched anew, at most
+FULL = 5 / 8  # of the registers: with as many sums in them, little may go wrong
+SPILLED = 1.2  # times as long steps take that LLVM may order so that more is needed at once; it
+# does with 3 or 6 of them together, where it does not with 2, 4 or 8
+LEVELS = ("l2", "l3", "memory")  # where data comes from
+NEAR = 1 / 2  # of a cache, that the data of a tile has for itself
 
 
 @record
@@ -49,34 +53,65 @@ class Loops:
 
 def cycles(nest: Nest, machine: Target, threads: int, columns: Columns) -> Column:
     """Modelled cycles of each schedule: of its slowest thread, parallel region included."""
-    costs, lanes = machine.costs, machine.lanes(max(32, nest.dtype.bits))
-    loops = loops_of(nest, lanes, columns)
-    tiles, steps = tiles_of(nest, loops, lanes, columns), steps_of(nest, loops)
-    held = accumulators(nest, loops, lanes)
-    multiply = held * nest.operations / costs.multiply_adds
-    load = sum(loads_of(x, n, nest, loops, lanes, columns) for n, x in enumerate(nest.reads))
-    load = load / costs.loads
-    longer, shorter = np.maximum(multiply, load), np.minimum(multiply, load)
-    step = np.maximum(longer + costs.overlap_penalty * shorter, costs.latency)
-    step = step + costs.loop / columns["unroll"]
-    body = held * nest.operations * columns["unroll"]
-    step = step * np.where(body > DECODED, np.minimum(body / DECODED, FETCHED), 1.0)
-    in_lanes = np.asarray(nest.is_reduced)[columns["lane"]]
-    steady = np.asarray(
-        [abs(nest.results[0].stride(d) or 0) == 1 for d in range(len(nest.extents))]
-    )
-    apart = ~in_lanes & ~steady[columns["lane"]]  # each lane is stored by itself
-    around = TILE + STORED * held * len(nest.results) * np.where(apart, lanes, 1)
-    around = around + in_lanes * COMBINED * held / columns["tile_n"]
-    work = tiles * (steps * step + around)
-    moved = traffic(nest, machine, loops, columns)
-    total = np.maximum(work, moved) + costs.overlap_penalty * np.minimum(work, moved)
-    total = total + copies(nest, columns)
+    loops = loops_of(nest, machine.lanes(max(32, nest.dtype.bits)), columns)
+    total = together(terms(nest, machine, columns, loops), machine)
     if threads == 1:
         return total
     shares = shared(nest, loops, columns)
     each = np.ceil(shares / threads) / np.maximum(shares, 1)
-    return np.where(columns["parallel"] > 0, total * each + costs.fork_join / 4, total)
+    return np.where(columns["parallel"] > 0, total * each + machine.costs.fork_join / 4, total)
+
+
+def together(terms: Mapping[str, Column], machine: Target) -> Column:
+    """What the parts of a schedule take together: some of them at the same time."""
+    both = machine.costs.overlap_penalty
+    step = beside(terms["multiply"], terms["load"], both)
+    step = (np.maximum(step, terms["latency"]) + terms["loop"]) * terms["slower"]
+    moved = np.sum([terms[level] for level in LEVELS], 0)
+    return beside(step + terms["around"], moved, both) + terms["copies"]
+
+
+def beside(a: Column, b: Column, penalty: float) -> Column:
+    """What two things take that are done at the same time, but for a part of the shorter one."""
+    return np.maximum(a, b) + penalty * np.minimum(a, b)
+
+
+def terms(nest: Nest, machine: Target, columns: Columns, loops: Loops) -> dict[str, Column]:
+    """What the model counts, in cycles of one thread, by names: "multiply", "load", "latency" and
+    "loop" of all steps, "around" tiles, what comes from `LEVELS`, "copies"; and "slower", how many
+    times as long a step takes whose values may leave registers, or whose code is long."""
+    costs, lanes = machine.costs, machine.lanes(max(32, nest.dtype.bits))
+    tiles = tiles_of(nest, loops, lanes, columns)
+    steps, held = tiles * steps_of(nest, loops), accumulators(nest, loops, lanes)
+    load = sum(loads_of(x, n, nest, loops, lanes, columns) for n, x in enumerate(nest.reads))
+    body = held * nest.operations * columns["unroll"]
+    is_uneven = columns["unroll"] & (columns["unroll"] - 1) > 0
+    is_full = held * len(nest.results) >= FULL * machine.vector_registers
+    moved = traffic(nest, machine, loops, columns)
+    return {
+        "multiply": steps * held * nest.operations / costs.multiply_adds,
+        "load": steps * load / costs.loads,
+        "latency": steps * costs.latency,
+        "loop": steps * costs.loop / columns["unroll"],
+        "slower": np.where(is_uneven & is_full, SPILLED, np.clip(body / DECODED, 1.0, FETCHED)),
+        "around": tiles * _around(nest, columns, held, lanes),
+        **dict(zip(LEVELS, moved, strict=True)),
+        "copies": copies(nest, columns),
+    }
+
+
+def _around(nest: Nest, columns: Columns, held: Column, lanes: int) -> Column:
+    """Cycles that a tile takes besides its steps."""
+    in_lanes = np.asarray(nest.is_reduced)[columns["lane"]]
+    apart = ~in_lanes & ~is_steady(nest)[columns["lane"]]  # each lane is stored by itself
+    around = TILE + STORED * held * len(nest.results) * np.where(apart, lanes, 1)
+    return around + in_lanes * COMBINED * held / columns["tile_n"]
+
+
+def is_steady(nest: Nest) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Along which axes results lie one beside the other."""
+    strides = [nest.results[0].stride(d) for d in range(len(nest.extents))]
+    return np.asarray([abs(s or 0) == 1 for s in strides])
 
 
 def loops_of(nest: Nest, lanes: int, columns: Columns) -> Loops:
@@ -171,19 +206,19 @@ def copies(nest: Nest, columns: Columns) -> Column:
     return total
 
 
-def traffic(nest: Nest, machine: Target, loops: Loops, columns: Columns) -> Column:
-    """Cycles that what does not stay near takes to come: from each cache to the next one."""
-    costs, sizes = machine.costs, [cache.size * NEAR for cache in machine.caches]
-    rates = [costs.l2, costs.l3, costs.memory][: len(sizes)]
-    bytes_of = nest.dtype.bits / 8
+def traffic(nest: Nest, machine: Target, loops: Loops, columns: Columns) -> list[Column]:
+    """Cycles that what does not stay near takes to come: from each of `LEVELS` to the next one."""
+    costs, bytes_of = machine.costs, nest.dtype.bits / 8
     touched = _touched_inside(nest, loops, columns)
-    total = np.zeros(len(loops.tile))
-    for size, rate in zip(sizes, rates, strict=False):
-        fits = [sum(t.elements for t in inside) * bytes_of <= size for inside in touched]
+    held = [sum(t.elements * t.lines for t in inside) * bytes_of for inside in touched]
+    found = [np.zeros(len(loops.tile)) for _ in LEVELS]
+    rates = [costs.l2, costs.l3, costs.memory]
+    for level, (cache, rate) in enumerate(zip(machine.caches, rates, strict=False)):
+        fits = [size <= NEAR * cache.size for size in held]
         for number, access in enumerate((*nest.reads, *nest.results)):
             own = [inside[number] for inside in touched]
-            total += _moved(access, loops, own, fits) * bytes_of / rate
-    return total
+            found[level] += _moved(access, loops, own, fits) * bytes_of / rate
+    return found
 
 
 @record
@@ -217,12 +252,21 @@ def _touched(nest: Nest, spans: Any, line: int, columns: Columns) -> list[Touche
             else:
                 run = np.minimum(1 + (spans - 1) @ np.abs(np.asarray(moves, np.float64)), size)
             elements = elements * run
+        whole = np.full(len(spans), access.sizes[-1] if access.sizes else 1)
         if number < len(nest.reads):
-            along = spans[np.arange(len(spans)), columns["lane"]]
-            run = np.where(columns[f"pack_{number}"] > 0, along, run)
-        whole = access.sizes[-1] if access.sizes else 1
-        touched.append(Touched(elements, np.maximum(1.0, min(line, whole) / run)))
+            lane, packed = columns["lane"], columns[f"pack_{number}"] > 0
+            run = np.where(packed, spans[np.arange(len(spans)), lane], run)
+            whole = np.where(packed, np.asarray(nest.extents)[lane], whole)
+        touched.append(Touched(elements, _lines(run, whole, line)))
     return touched
+
+
+def _lines(run: Column, whole: Any, line: int) -> Column:
+    """How many times as many elements the lines hold that runs of so many lie in. Runs begin where
+    multiples of their length do, and the rows that they lie in."""
+    begin = np.gcd(np.gcd(run.astype(np.int64), whole), line)
+    held = np.minimum(line * (1 + (run - begin) / line), np.maximum(whole, run))
+    return np.where(run >= whole, 1.0, np.maximum(held / run, 1.0))
 
 
 def _moved(access: Access, loops: Loops, touched: list[Touched], fits: list[Any]) -> Column:

@@ -44,6 +44,7 @@ from tilewright.strategy.roles import scores
 from tilewright.strategy.sketch import prior
 from tilewright.strategy.sketch.nest import Nest, nest
 from tilewright.strategy.sketch.plan import Decision, Plan
+from tilewright.strategy.sketch.traits import traits
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
@@ -238,6 +239,10 @@ class Tiles:
     def cycles(self, columns: prior.Columns) -> prior.Column:
         """Modelled cycles of each row."""
         return prior.cycles(self.nest, self.target, self.threads, columns)
+
+    def traits(self, columns: prior.Columns) -> dict[str, prior.Column]:
+        """What of each row means the same for all functions."""
+        return traits(self.nest, self.target, columns)
 
     def apply(self, schedule: Schedule, at: dict[str, int]) -> None:
         """Do what was decided."""

@@ -1,0 +1,67 @@
+"""Annealing: many walks through a space at once, which a model leads downhill.
+
+In: a plan, a model and what was measured. Out: rows to measure. The one idea: a walk takes every
+step to a better row and some to worse ones, fewer as it cools; walks go on where they stood when
+more was measured, so that what they climbed over once they need not climb over again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tilewright.strategy.sketch.plan import Plan, Rows
+from tilewright.tune.explore import AT_RANDOM, Explorer, History, Portfolio, Random
+from tilewright.tune.model import Model, Numbers
+from tilewright.tune.smooth import Smooth
+
+WALKS = 64
+STEPS = 24  # of each walk between two measurements
+HOT = 0.3  # a row that takes that much longer (as a logarithm) is taken at one in e, at first
+
+
+class Annealing:
+    """Simulated annealing on a model, with walks that persist."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        random: np.random.Generator,
+        model: Callable[[Plan, np.random.Generator], Model] = Smooth,
+        first: Explorer | None = None,
+    ) -> None:
+        self.plan, self.random, self.model = plan, random, model(plan, random)
+        self.first = first or Portfolio(plan, random, self.model)
+        self.any = Random(plan, random)
+        self.walks: Rows = np.empty((0, len(plan.decisions)), np.int64)
+
+    def propose(self, history: History, count: int) -> Rows:
+        """See `Explorer`."""
+        rows, seconds = history.timed()
+        if not len(rows):
+            return self.first.propose(history, count)
+        self.model.learn(rows, seconds)
+        if not len(self.walks):
+            drawn = self.plan.draw(WALKS, self.random)
+            self.walks = np.concatenate([history.best(len(rows)), drawn])[:WALKS]
+        visited, expected = self._walked()
+        ranked = history.unseen(visited[np.argsort(expected, kind="stable")])
+        chance = self.random.binomial(count, AT_RANDOM)
+        chosen = [ranked[: count - chance], self.any.propose(history, count)]
+        return history.unseen(np.concatenate(chosen))[:count]
+
+    def _walked(self) -> tuple[Rows, Numbers]:
+        """All rows that the walks come by, and what is expected of them."""
+        here = self.model.predict(self.walks)[0]
+        visited, expected = [self.walks], [here]
+        for heat in HOT * np.linspace(1, 0, STEPS, endpoint=False):
+            there = self.plan.moved(self.walks, self.random)
+            found = self.model.predict(there)[0]
+            worse = np.maximum(found - here, 0)
+            goes = self.random.random(len(here)) < np.exp(-worse / heat)
+            self.walks = np.where(goes[:, None], there, self.walks)
+            here = np.where(goes, found, here)
+            visited.append(there)
+            expected.append(found)
+        return np.concatenate(visited), np.concatenate(expected)
