@@ -55,7 +55,7 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     wide, registers = block // lanes, target.vector_registers
     vectors = decide_columns(schedule, name, wide, divisors(wide), lanes)
     fit = heights(width, vectors, registers)
-    most = max(1, min(TILE, registers - 4) // vectors)
+    most = max(1, min(TILE, registers // 2) // vectors)  # beside a row's weights and its pixels
     columns = schedule.decide(f"{name}.tile_w", row_tile(width, min(most, fit[-1])), fit)
     rows = schedule.decide(f"{name}.tile_h", 1, divisors(height, fit[-1] // columns))
     taps = estimate(find(schedule, name).axes[-1].extent, IMAGE)  # of a row, unrolled
