@@ -8,6 +8,7 @@ or a hang is some candidate's, and the next child goes on behind it.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import json
 import mmap
 import os
@@ -42,13 +43,15 @@ from tilewright.ir.text import print_func
 from tilewright.lower.pipeline import lower
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.select import FAMILY, GENERIC, SKETCH
+from tilewright.strategy.sketch.plan import Plan
 from tilewright.strategy.sketch.tiles import plan
 from tilewright.strategy.space import decisions, partial, sample
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target, target
 
 SECONDS = 60  # that a candidate may take
-ROWS, POINTS = 20, 2  # of the sketch and of the strategies, of each function
+DRAWN, SLOW, QUICK = 80, 5, 20  # rows of a sketch: of those that are not run, most unroll much
+POINTS = 2  # of strategies, of each function
 SLOTS = 24  # arrays of a kernel
 NOTE = 1 << 16  # bytes for what a child does
 
@@ -82,8 +85,10 @@ def candidates(
     own = plan(case.func, machine, threads)
     if own is not None:
         random = np.random.default_rng([seed, number])
-        rows = [own.pick, *own.draw(ROWS, random)] if len(own.draw(1, random)) else []
-        for row in rows:
+        rows = own.draw(DRAWN, random)
+        quick = np.argsort([unrolled(own, row) for row in rows[SLOW:]])[:QUICK] + SLOW
+        pick = [own.pick] if len(rows) else []
+        for row in [*pick, *rows[:SLOW], *rows[quick]]:
             point = {"strategy": SKETCH, **own.point(row)}
             yield (
                 f"sketch {json.dumps(point)}",
@@ -98,10 +103,20 @@ def candidates(
             )
 
 
+def unrolled(own: Plan, row: Any) -> int:
+    """About how many instances stand side by side in a row's code: how long it is to compile."""
+    sizes = Counter[str]()
+    for name, value in own.point(row).items():
+        block, what = name.split(".")
+        if what.startswith("tile_") or what == "unroll":
+            sizes[block] = max(1, sizes[block]) * value
+    return sizes.total()
+
+
 class Kernel:
     """A compiled candidate."""
 
-    def __init__(self, func: Func, machine: Target) -> None:
+    def __init__(self, func: Func, machine: Target, quick: bool) -> None:
         emitted = emit(lower(func, machine), machine)
         self.image = link(
             [compile_object(emitted.text, machine)], [e.symbol for e in emitted.entries]
@@ -158,7 +173,8 @@ class Trial:
 
     def wrong(self, func: Func, machine: Target) -> str:
         """What is wrong with the results of a schedule; empty if nothing is."""
-        kernel = Kernel(func, machine)
+        quick = self.shares.random() < 0.5  # every load is made then, whether it is needed or not
+        kernel = Kernel(func, machine, quick)
         arrays, slots = [*self.given, *self.results()], [*self.slots]
         held = [slots.pop(0).hold(a, self.shares.random() < 0.7) for a in arrays]
         kernel.run(held, slots, self.shares)
@@ -244,13 +260,17 @@ def run_cases(runs: Runs, first: int) -> Iterator[Verdict]:
             os.close(reading)
             _work(runs, number, writing, note)
         os.close(writing)
+        how = ""
         try:
             with os.fdopen(reading, "rb", buffering=0) as stream:
                 while (verdict := _received(stream, note)) is not None:
                     number = verdict.number + 1
                     yield verdict
-        finally:
             how = _ended(child)
+        finally:
+            if not how:  # nobody wants more
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
         (length,) = struct.unpack("q", note[:8])
         told = note[8 : 8 + length].decode()
         yield Verdict(number, Counter({how.lower(): 1}), Counter(), (f"{how} {told}",))
@@ -296,6 +316,7 @@ def _ended(child: int) -> str:
 def _work(runs: Runs, number: int, writing: int, note: mmap.mmap) -> None:
     """In the child: judge functions until it is ended."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.disable()  # its parent says what crashed
     try:
         slots = [Guarded() for _ in range(SLOTS)]
         while True:
