@@ -30,7 +30,7 @@ import numpy as np
 
 from tests.parameters.guard import ROOM, Guarded
 from tests.tune import drawn, numbers
-from tests.tune.drawn import Case
+from tests.tune.cases import Case
 from tests.tune.numbers import Array
 from tilewright.codegen.inprocess import aligned, map_image
 from tilewright.codegen.link import link
@@ -50,7 +50,7 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target, target
 
 SECONDS = 60  # that a candidate may take
-DRAWN, SLOW, QUICK = 80, 5, 20  # rows of a sketch: of those that are not run, most unroll much
+DRAWN, SLOW, QUICK = 120, 3, 24  # rows of a sketch: of those that are not run, most unroll much
 POINTS = 2  # of strategies, of each function
 SLOTS = 24  # arrays of a kernel
 NOTE = 1 << 16  # bytes for what a child does
