@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.parameters.guard import ROOM, Guarded
-from tests.tune import drawn, numbers
+from tests.tune import bounded, drawn
+from tests.tune.bounded import Array
 from tests.tune.cases import Case
-from tests.tune.numbers import Array
 from tilewright.codegen.inprocess import aligned, map_image
 from tilewright.codegen.link import link
 from tilewright.codegen.llvm import Entry, emit
@@ -186,7 +186,7 @@ class Trial:
             if one.tobytes() != other.tobytes():
                 return "changes an input"
         for source, got, want in zip(self.case.outputs, arrays[inputs:], self.wanted, strict=True):
-            bad = numbers.is_wrong(got, want)
+            bad = bounded.is_wrong(got, want)
             if bad.any():
                 at = tuple(int(n) for n in np.argwhere(bad)[0])
                 told = f"{source.tensor.name}{[*at]} is {got[at]}, not {want.value[at]}"

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.tune import numbers
-from tests.tune.numbers import Array, Number
+from tests.tune import bounded
+from tests.tune.bounded import Array, Number
 from tilewright import te
 from tilewright.ir.stmt import Func
 from tilewright.te.reduce import extreme_pair
@@ -79,14 +79,14 @@ class Beside(Algebra):
     def index(self, source: Source, indices: Sequence[Any]) -> Any:
         return self.known[source].value[tuple(indices)]
 
-    cast = staticmethod(numbers.cast)
-    exp = staticmethod(numbers.exp)
+    cast = staticmethod(bounded.cast)
+    exp = staticmethod(bounded.exp)
     absolute = staticmethod(abs)
-    maximum = staticmethod(lambda x, y: numbers.extreme(x, y, True))
-    minimum = staticmethod(lambda x, y: numbers.extreme(x, y, False))
-    tanh = staticmethod(lambda x: numbers.smooth(x, np.tanh, np.ones_like))
-    root = staticmethod(lambda x: numbers.smooth(x, np.sqrt, lambda r: 0.5 / r))
-    chosen = staticmethod(numbers.chosen)
+    maximum = staticmethod(lambda x, y: bounded.extreme(x, y, True))
+    minimum = staticmethod(lambda x, y: bounded.extreme(x, y, False))
+    tanh = staticmethod(lambda x: bounded.smooth(x, np.tanh, np.ones_like))
+    root = staticmethod(lambda x: bounded.smooth(x, np.sqrt, lambda r: 0.5 / r))
+    chosen = staticmethod(bounded.chosen)
     over = staticmethod(lambda x, y: x / y)
 
     @staticmethod
@@ -129,7 +129,7 @@ class Case(NamedTuple):
 
 
 def _wide(dtype: str) -> Any:
-    return np.float64 if dtype in numbers.EPS else np.int64
+    return np.float64 if dtype in bounded.EPS else np.int64
 
 
 def filled(source: Source, fill: str, random: np.random.Generator) -> Array:
@@ -137,7 +137,7 @@ def filled(source: Source, fill: str, random: np.random.Generator) -> Array:
     shape, dtype = source.shape, source.tensor.dtype.numpy
     if source.below:
         return random.integers(0, source.below, shape).astype(dtype)
-    if source.dtype not in numbers.EPS:
+    if source.dtype not in bounded.EPS:
         small = random.choice([-1, 1, 1, 2], shape) if "powers" in fill else None
         drawn = random.integers(-9, 10, shape) if small is None else small
         return (np.abs(drawn) if source.dtype == "u8" else drawn).astype(dtype)
@@ -188,21 +188,21 @@ class Reducer(NamedTuple):
 
 
 REDUCERS = {
-    "sum": Reducer(te.sum, numbers.total),
-    "prod": Reducer(te.prod, numbers.product),
-    "max": Reducer(te.max, numbers.greatest),
-    "min": Reducer(te.min, numbers.least),
+    "sum": Reducer(te.sum, bounded.total),
+    "prod": Reducer(te.prod, bounded.product),
+    "max": Reducer(te.max, bounded.greatest),
+    "min": Reducer(te.min, bounded.least),
     "argmax": Reducer(
-        _max_place, lambda x, _: (numbers.greatest(x), numbers.place(x, True)), 2, True
+        _max_place, lambda x, _: (bounded.greatest(x), bounded.place(x, True)), 2, True
     ),
     "argmin": Reducer(
-        _min_place, lambda x, _: (numbers.least(x), numbers.place(x, False)), 2, True
+        _min_place, lambda x, _: (bounded.least(x), bounded.place(x, False)), 2, True
     ),
-    "folded": Reducer(_folded, numbers.folded),
-    "exclusive": Reducer(_exclusive, numbers.exclusive, kinds="whole"),
-    "moments": Reducer(_moments, lambda x, y: (numbers.total(x), numbers.greatest(y)), 2),
-    "range": Reducer(_range, lambda x, y: (numbers.least(x), numbers.greatest(y)), 2),
-    "turns": Reducer(_turns, numbers.complex_product, 2, kinds="float"),
+    "folded": Reducer(_folded, bounded.folded),
+    "exclusive": Reducer(_exclusive, bounded.exclusive, kinds="whole"),
+    "moments": Reducer(_moments, lambda x, y: (bounded.total(x), bounded.greatest(y)), 2),
+    "range": Reducer(_range, lambda x, y: (bounded.least(x), bounded.greatest(y)), 2),
+    "turns": Reducer(_turns, bounded.complex_product, 2, kinds="float"),
     "any": Reducer(te.any, lambda x: _truth(x, np.any), kinds="bool"),
     "all": Reducer(te.all, lambda x: _truth(x, np.all), kinds="bool"),
 }
@@ -224,7 +224,7 @@ def evaluated(stage: Stage, known: dict[Source, Number]) -> list[Number]:
         p if isinstance(p, Number) else Number(np.asarray(p, np.int64), 0.0, "i64")
         for p in (found if isinstance(found, tuple) else (found,))
     ]
-    spread = numbers.broadcast(parts, shape)
+    spread = bounded.broadcast(parts, shape)
     if not stage.reducer:
         return spread
     flat = (*shape[: len(stage.spatial)], prod(shape[len(stage.spatial) :]))

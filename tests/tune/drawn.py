@@ -13,7 +13,7 @@ from math import prod
 from random import Random
 from typing import Any
 
-from tests.tune import numbers
+from tests.tune import bounded
 from tests.tune.cases import (
     REDUCERS,
     Algebra,
@@ -61,7 +61,7 @@ class Drawing:
         self.dtype, self.from_types = self.of[0], self.of[1]
         if random.random() < 0.6:
             self.from_types = (random.choice(self.from_types),)
-        self.is_float = self.dtype in numbers.EPS
+        self.is_float = self.dtype in bounded.EPS
         self.fill = random.choice(("whole", "whole", "real"))
         if random.random() < 0.25:
             self.fill += " strange"
