@@ -50,7 +50,7 @@ def main(
             break
     print(f"{functions} functions: {told(counts)}; {len(failures)} with failures; {passed:.0f} s")
     for reason, times in refused.most_common():
-        print(f"  refused {times} ({times / max(1, refused.total()):.1%}): {reason}")
+        print(f"  refused {times} ({times / counts.total():.2%} of all): {reason}")
     sys.exit(bool(failures))
 
 
