@@ -287,3 +287,22 @@ def test_P4_a_window_is_made_row_by_row(refused) -> None:
     s = Schedule(te.func("f", [A], [C]))
     s.split("i", 2)
     refused("P4", reverse_compute_at, s.func, "C", "i_o")
+
+
+@pytest.mark.parametrize("size", [24, 40, 23])
+def test_whole_tiles_that_the_last_block_leaves_out(same_result, replays, size) -> None:
+    """The guard is of tiles' numbers alone, where tiles divide the axis and blocks do not."""
+    x = te.placeholder((size,), "f32", "x")
+    b = te.compute((size,), lambda i: x[i] + 1.0, name="B")
+    func = te.func("f", [x], [te.compute((size,), lambda i: b[i] * 2.0, name="C")])
+    s = Schedule(func)
+    _, tile, _ = s.split(*s.loops("B"), [None, 2, 8])
+    s.reverse_compute_at("C", tile)
+    same_result(func, s.func)
+    replays(func, s)
+
+
+def test_P3_a_guard_that_leaves_out_what_is_read(refused) -> None:
+    """Of tiles' numbers too, but of one that lies in the axis."""
+    text = BEFORE.replace('block("B")', 'block("B", where=i_o < 1)')
+    refused("P3", reverse_compute_at, parse_func(text), "C", "i_o")

@@ -7,15 +7,17 @@ others. The one idea: a block's regions say all that the outside must know of it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from math import gcd
 
+from tilewright.arith import linear
 from tilewright.arith.prove import can_prove
 from tilewright.arith.region import touched
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import Buffer, Call, Const, Expr, Load, Var
-from tilewright.ir.stmt import Alloc, Block, For, Func, If, Region, Seq, Stmt, seq
-from tilewright.ir.walk import fresh, loads, reads, statements
+from tilewright.ir.expr import Buffer, Call, Const, Expr, Load, Var, as_int, const
+from tilewright.ir.stmt import Alloc, Axis, Block, For, Func, If, Region, Seq, Stmt, seq
+from tilewright.ir.walk import free_vars, fresh, loads, reads, statements
 from tilewright.schedule import locate
-from tilewright.schedule.domain import conditions, ranges_at
+from tilewright.schedule.domain import Ranges, conditions, ranges_at
 from tilewright.schedule.locate import Path, refuse, the_block
 
 ONE = Const(1, Var("i").dtype)
@@ -157,10 +159,32 @@ def _runs_whole(func: Func, path: Path) -> bool:
     inside = [c for a in block.axes for c in (a.value < a.extent, a.value >= ZERO)]
     if all(part in inside for part in parts):
         return True
-    known = Facts(ranges_at(func, path[:-1]))
+    ranges = ranges_at(func, path[:-1])
+    known = Facts(ranges)
     for part in inside:
         known = known.under(part)
+    if all(can_prove(part, known) for part in parts):
+        return True
+    asked = {v for part in parts for v in free_vars(part)}
+    for axis in block.axes:
+        known = known.under(_outer_inside(axis, asked, ranges))
     return all(can_prove(part, known) for part in parts)
+
+
+def _outer_inside(axis: Axis, asked: set[Var], ranges: Ranges) -> Expr:
+    """What an axis inside its extent says of `asked` alone: where a whole tile is left out, the
+    guard says which by its number, and nothing of the loops in it."""
+    found, size = linear.linear(axis.value), as_int(axis.extent)
+    if found is None or size is None:
+        return const(True)
+    terms, rest = found
+    ends = linear.extremes({v: k for v, k in terms.items() if v not in asked}, rest, ranges)
+    outer = [(v, k) for v, k in terms.items() if v in asked and k]
+    if ends is None or not outer:
+        return const(True)
+    step = gcd(*(k for _, k in outer))
+    tiles = linear.total([(v, k // step) for v, k in outer], 0)
+    return tiles <= (size - 1 - ends[0]) // step
 
 
 def nest_around(path: Path, obstacles: Iterable[Path]) -> int:
