@@ -67,6 +67,10 @@ class Part(Protocol):
         """Columns drawn at random, changed so that most rows are schedules."""
         ...
 
+    def apply(self, schedule: Schedule, at: dict[str, int]) -> None:
+        """Do to a schedule what was decided, by `what`."""
+        ...
+
 
 class Plan:
     """A space of schedules: what is decided of each of its parts. given: what all of them have

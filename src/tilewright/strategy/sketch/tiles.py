@@ -1,6 +1,6 @@
 """Tiles: the sketch of any reduction, in tiles for registers and caches.
 
-In: a function with one reduction, perhaps elementwise blocks around it, and a machine. Out: its
+In: a function with reductions, perhaps elementwise blocks around them, and a machine. Out: its
 plan, a space of schedules whose decisions are plain numbers, and the schedule of a point of it. The
 one idea: vectors run along some axis, of the result or of the reduction; tiles of the result along
 all its axes are held in registers, blocks of tiles keep to a cache, and an operand that lies in
@@ -68,11 +68,11 @@ def tiles(schedule: Schedule, target: Target, threads: int) -> None:
     if own is None:
         raise ScheduleError(
             f"cannot sketch '{schedule.func.name}' in tiles",
-            "its reductions do not have several results each, of one element at a time",
+            "it has no reduction, or one with a single result, or that stores several elements",
         )
     decided = own.decide(schedule)
     for part, at in zip(own.parts, decided, strict=True):
-        part.apply(schedule, at)  # type: ignore[attr-defined]
+        part.apply(schedule, at)
     for name in schedule.blocks():
         if not is_reduction(find(schedule, name)) and is_untouched(schedule, name):
             stream(schedule, name, target, threads)
