@@ -78,9 +78,12 @@ class Plan:
     follows, with what it does not decide besides."""
 
     def __init__(
-        self, parts: Sequence[Part], given: Mapping[str, int], within: Plan | None = None
+        self,
+        parts: Sequence[Part],
+        given: Mapping[str, int] | None = None,
+        within: Plan | None = None,
     ) -> None:
-        self.parts, self.given, self.within = tuple(parts), dict(given), within
+        self.parts, self.given, self.within = tuple(parts), dict(given or {}), within
         self.decisions = tuple(d for part in parts for d in part.decisions)
         self._values = [np.asarray(d.values) for d in self.decisions]
 
