@@ -10,7 +10,7 @@ from tilewright import te
 from tilewright.graph import Builder, Graph
 from tilewright.graph.group import FusedGraph, computation, group_func
 from tilewright.graph.passes.fuse import MOST_INLINED, fuse
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Var, maximum
 
 WEIGHTS = {"w": np.ones((4, 4, 3, 3), np.float32), "b": np.ones((4, 1, 1), np.float32)}
 
@@ -464,3 +464,17 @@ def test_a_product_of_what_has_no_inputs():
     fused = fuse(g)
     check_laws(fused)
     assert shown(fused) == ["full", "matmul"]
+
+
+@pytest.mark.parametrize("rows", [Var("n"), 4, 1])
+def test_what_is_padded_by_an_open_amount_is_made_where_a_reduction_reads_it(rows):
+    w = Var("w")
+    wide = maximum(w, 6)
+    build = Builder("g")
+    x, table = build.input("x", "u32", (rows, 1, w)), build.input("t", "u32", (85, 6))
+    x = build.emit("pad", x, before=(0, 0, 0), after=(0, 0, wide - w))
+    table = build.emit("pad", table, before=(0, 0), after=(0, wide - 6))
+    same = build.emit("reduce_all", build.emit("equal", x, table), axes=(-1,))
+    fused = fuse(build.finish({"y": same}))
+    check_laws(fused)
+    assert shown(fused) == ["pad pad equal reduce_all"]

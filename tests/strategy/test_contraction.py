@@ -148,3 +148,18 @@ def test_an_operand_is_padded_once():
     made = default(func, CPU, 2, strict=True)
     assert "conv_pad" in made.blocks() and "conv.tile_m" in decisions(made)
     check(made, func, lambda x, f: OPERATORS["conv"].reference(x, f, **attrs))
+
+
+def test_what_is_padded_across_the_vectors_is_read_where_it_lies():
+    x, y = te.placeholder((37, 20), "f32", "x"), te.placeholder((40, 20), "f32", "y")
+    k = te.reduce_axis((0, 20), "k")
+
+    def value(i, j):
+        return te.sum(x[i, k] * te.if_then_else(j < 40, y[j, k], 0.0), k)
+
+    func = te.func("f", [x, y], [te.compute((37, 45), value, name="product")])
+    made = default(func, CPU, strict=True)  # no step is refused
+    a, b = (RNG.standard_normal(shape).astype(np.float32) for shape in ((37, 20), (40, 20)))
+    found = np.full((37, 45), np.nan, np.float32)
+    inprocess.run(made.func, a, b, found)
+    np.testing.assert_allclose(found, np.pad(a @ b.T, ((0, 0), (0, 5))), atol=1e-5)
