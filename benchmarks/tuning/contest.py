@@ -11,8 +11,8 @@ another size of the same one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -77,7 +77,7 @@ class Contest:
 
     def __init__(self, frozen: Frozen) -> None:
         self.plans = replayed(frozen)
-        self.known: Mapping[str, Known] = lru_cache(None)(self._learnt)  # type: ignore[assignment]
+        self.known = lru_cache(None)(self._learnt)
 
     def _learnt(self, operator: str) -> Known:
         """What the tables of all other operators teach."""
@@ -87,7 +87,7 @@ class Contest:
     def transferred(self, plan: Plan) -> Transferred:
         """The prior with what other operators taught."""
         assert isinstance(plan, Replayed)
-        return Transferred(plan, self.known(plan.task.operator))  # type: ignore[operator]
+        return Transferred(plan, self.known(plan.task.operator))
 
     def explorers(self) -> dict[str, Maker]:
         """Explorers with their models, by names."""
@@ -103,7 +103,7 @@ class Contest:
             "smooth, transfer": lambda p, random: Smooth(p, random, self.transferred(p)),
             "boosted, transfer": lambda p, random: Boosted(p, random, self.transferred(p)),
         }
-        bare: Made = lambda plan, random: Boosted(plan, random, knows_prior=False)  # noqa: E731
+        bare: Made = partial(Boosted, knows_prior=False)
         found: dict[str, Maker] = {"random": Random, "grid": Grid}
         for name, made in (alone | taught).items():
             found[f"descent: {name}"] = _with(Descent, made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -83,7 +84,7 @@ def test_a_grid_comes_by_every_legal_row() -> None:
 
 def test_trees_without_a_prior_start_at_random() -> None:
     plan, random = PLAN, np.random.default_rng(0)
-    model = lambda p, r: Boosted(p, r, knows_prior=False)  # noqa: E731
+    model = partial(Boosted, knows_prior=False)
     first = Annealing(plan, random, model, Random(plan, random)).propose(History(plan), 100)
     expected = plan.cycles(first).mean() / plan.cycles(plan.draw(400, random)).mean()
     assert expected == pytest.approx(1, abs=0.1)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tilewright.strategy.sketch.plan import Plan, Rows
-from tilewright.tune.explore import AT_RANDOM, Explorer, History, Portfolio, Random
+from tilewright.tune.explore import Explorer, Guided, History
 from tilewright.tune.model import Model, Numbers
 from tilewright.tune.smooth import Smooth
 
@@ -21,7 +21,7 @@ STEPS = 24  # of each walk between two measurements
 HOT = 0.3  # a row that takes that much longer (as a logarithm) is taken at one in e, at first
 
 
-class Annealing:
+class Annealing(Guided):
     """Simulated annealing on a model, with walks that persist."""
 
     def __init__(
@@ -31,25 +31,16 @@ class Annealing:
         model: Callable[[Plan, np.random.Generator], Model] = Smooth,
         first: Explorer | None = None,
     ) -> None:
-        self.plan, self.random, self.model = plan, random, model(plan, random)
-        self.first = first or Portfolio(plan, random, self.model)
-        self.any = Random(plan, random)
+        super().__init__(plan, random, model, first)
         self.walks: Rows = np.empty((0, len(plan.decisions)), np.int64)
 
-    def propose(self, history: History, count: int) -> Rows:
-        """See `Explorer`."""
-        rows, seconds = history.timed()
-        if not len(rows):
-            return self.first.propose(history, count)
-        self.model.learn(rows, seconds)
+    def _proposed(self, history: History, count: int) -> Rows:
         if not len(self.walks):
             drawn = self.plan.draw(WALKS, self.random)
-            self.walks = np.concatenate([history.best(len(rows)), drawn])[:WALKS]
+            self.walks = np.concatenate([history.best(len(history.rows)), drawn])[:WALKS]
         visited, expected = self._walked()
         ranked = history.unseen(visited[np.argsort(expected, kind="stable")])
-        chance = self.random.binomial(count, AT_RANDOM)
-        chosen = [ranked[: count - chance], self.any.propose(history, count)]
-        return history.unseen(np.concatenate(chosen))[:count]
+        return self._and_some_at_random(ranked, history, count)
 
     def _walked(self) -> tuple[Rows, Numbers]:
         """All rows that the walks come by, and what is expected of them."""

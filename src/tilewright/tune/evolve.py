@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tilewright.strategy.sketch.plan import Plan, Rows
-from tilewright.tune.explore import AT_RANDOM, Explorer, History, Portfolio, Random
+from tilewright.tune.explore import Explorer, Guided, History
 from tilewright.tune.model import Model
 from tilewright.tune.smooth import Smooth
 
@@ -22,7 +22,7 @@ GENERATIONS = 4
 MUTATED = 0.7  # part of the children in which a decision changes
 
 
-class Evolution:
+class Evolution(Guided):
     """Crossover and mutation on a model."""
 
     def __init__(
@@ -32,16 +32,9 @@ class Evolution:
         model: Callable[[Plan, np.random.Generator], Model] = Smooth,
         first: Explorer | None = None,
     ) -> None:
-        self.plan, self.random, self.model = plan, random, model(plan, random)
-        self.first = first or Portfolio(plan, random, self.model)
-        self.any = Random(plan, random)
+        super().__init__(plan, random, model, first)
 
-    def propose(self, history: History, count: int) -> Rows:
-        """See `Explorer`."""
-        rows, seconds = history.timed()
-        if not len(rows):
-            return self.first.propose(history, count)
-        self.model.learn(rows, seconds)
+    def _proposed(self, history: History, count: int) -> Rows:
         known = history.best(int(POPULATION * MEASURED))
         drawn = self.plan.draw(POPULATION - len(known), self.random)
         population = np.concatenate([known, drawn])
@@ -51,9 +44,7 @@ class Evolution:
             every.append(population)
         found = history.unseen(np.concatenate(every))
         ranked = found[np.argsort(self.model.predict(found)[0], kind="stable")]
-        chance = self.random.binomial(count, AT_RANDOM)
-        chosen = [ranked[: count - chance], self.any.propose(history, count)]
-        return history.unseen(np.concatenate(chosen))[:count]
+        return self._and_some_at_random(ranked, history, count)
 
     def _next(self, population: Rows) -> Rows:
         """The next generation: children of pairs, a better row being a parent more often."""

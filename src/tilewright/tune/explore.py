@@ -136,17 +136,15 @@ class Portfolio:
         return np.stack(found) if found else rows[:0]
 
 
-class Descent:
-    """Neighbours of the best rows, and what the model thinks best of many others.
-
-    From the first measurement on: a Portfolio before that.
-    """
+class Guided:
+    """What explorers have in common that a model leads: it learns all that was measured before each
+    proposal, and as long as that is nothing another explorer has its turn, a Portfolio."""
 
     def __init__(
         self,
         plan: Plan,
         random: np.random.Generator,
-        model: Callable[[Plan, np.random.Generator], Model] = Ensemble,
+        model: Callable[[Plan, np.random.Generator], Model],
         first: Explorer | None = None,
     ) -> None:
         self.plan, self.random, self.model = plan, random, model(plan, random)
@@ -159,6 +157,31 @@ class Descent:
         if not len(rows):
             return self.first.propose(history, count)
         self.model.learn(rows, seconds)
+        return self._proposed(history, count)
+
+    def _proposed(self, history: History, count: int) -> Rows:
+        raise NotImplementedError
+
+    def _and_some_at_random(self, ranked: Rows, history: History, count: int) -> Rows:
+        """The first of ranked rows, and those that no model chooses."""
+        chance = self.random.binomial(count, AT_RANDOM)
+        chosen = [ranked[: count - chance], self.any.propose(history, count)]
+        return history.unseen(np.concatenate(chosen))[:count]
+
+
+class Descent(Guided):
+    """Neighbours of the best rows, and what the model thinks best of many others."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        random: np.random.Generator,
+        model: Callable[[Plan, np.random.Generator], Model] = Ensemble,
+        first: Explorer | None = None,
+    ) -> None:
+        super().__init__(plan, random, model, first)
+
+    def _proposed(self, history: History, count: int) -> Rows:
         around = [self.plan.neighbours(row) for row in history.best(STARTS)]
         near = self._ranked(history.unseen(np.concatenate(around)))
         far = self._ranked(history.unseen(self.plan.draw(DRAWN // 4, self.random)))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tilewright.arith.affine import Forms
 from tilewright.ir.expr import Load, Var, as_int, const
-from tilewright.ir.stmt import Block
+from tilewright.ir.stmt import Axis, Block
 from tilewright.ir.walk import free_vars, loads, substitute
 from tilewright.strategy.absorb import written
 
@@ -66,3 +67,19 @@ def is_moved_near(block: Block, axis: Var) -> bool:
         if not 0 < terms.get(axis, 0) * inner <= STEP:
             return False
     return True
+
+
+def in_order(block: Block, axes: Sequence[Axis]) -> bool:
+    """Are these the last indices of every load of another buffer that has them, over its whole
+    extents?"""
+    own = written(block)
+    variables, extents = tuple(a.var for a in axes), tuple(a.extent for a in axes)
+    found = [
+        n
+        for n in loads(block.body)
+        if n.buffer not in own and any(free_vars(i) & {*variables} for i in n.indices)
+    ]
+    return all(
+        n.indices[-len(axes) :] == variables and n.buffer.shape[-len(axes) :] == extents
+        for n in found
+    )

@@ -23,7 +23,7 @@ from tilewright.lower.jam_runs import JAMMED
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import OFTEN, instances, is_costly, is_reduction, written
-from tilewright.strategy.cpu.contiguous import STEP, contiguous
+from tilewright.strategy.cpu.contiguous import STEP, contiguous, in_order
 from tilewright.strategy.cpu.contraction import contraction, tiling
 from tilewright.strategy.cpu.convolution import split_off_result
 from tilewright.strategy.cpu.pointwise import (
@@ -598,19 +598,3 @@ def narrowing(accumulators: int, width: int) -> list[tuple[int, int]]:
 def bound_axes(block: Block) -> dict[str, Axis]:
     """For the name of each loop the axis that is bound to it."""
     return {v.name: a for a in block.axes for v in free_vars(a.value)}
-
-
-def in_order(block: Block, axes: Sequence[Axis]) -> bool:
-    """Are these the last indices of every load of another buffer that has them, over its whole
-    extents?"""
-    own = written(block)
-    variables, extents = tuple(a.var for a in axes), tuple(a.extent for a in axes)
-    found = [
-        n
-        for n in loads(block.body)
-        if n.buffer not in own and any(free_vars(i) & {*variables} for i in n.indices)
-    ]
-    return all(
-        n.indices[-len(axes) :] == variables and n.buffer.shape[-len(axes) :] == extents
-        for n in found
-    )

@@ -41,6 +41,10 @@ class Decision:
         """As schedules ask for it."""
         return f"{self.block}.{self.what}"
 
+    def number(self, value: Plain) -> int:
+        """Where a value stands among those that it may be; -1 for another one."""
+        return next((n for n, v in enumerate(self.values) if v == value), -1)
+
 
 class Part(Protocol):
     """What a plan says of one block. Columns are by `what` is decided.
@@ -183,7 +187,7 @@ class Plan:
         free: list[int] = []
         for n, d in enumerate(self.decisions):
             if d.name in point:
-                row[n] = d.values.index(point[d.name])  # type: ignore[arg-type]
+                row[n] = d.number(point[d.name])
             else:
                 free.append(n)
         for n in free:
@@ -220,13 +224,14 @@ class Plan:
         found: list[int] = []
         for d in self.decisions:
             value = point.get(d.name)
-            if value not in d.values:
+            number = d.number(value)
+            if number < 0:
                 told = ", ".join(map(str, d.values))
                 raise ScheduleError(
                     f"cannot find the point at decision '{d.name}'",
                     f"it says {value}; it may be one of {told}",
                 )
-            found.append(d.values.index(value))  # type: ignore[arg-type]
+            found.append(number)
         return np.asarray(found)
 
     def decide(self, schedule: Schedule) -> list[dict[str, int]]:
