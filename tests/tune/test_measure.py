@@ -16,10 +16,12 @@ from tests.schedule.programs import matmul
 from tilewright import te
 from tilewright.ir.stmt import Func
 from tilewright.strategy.space import decisions, sample
+from tilewright.strategy.space import point as schedule_of
 from tilewright.support.errors import CompileError, InputError, ScheduleError
 from tilewright.target.target import target
 from tilewright.tune.arrays import Arrays, difference, index_limits
 from tilewright.tune.measure import Bench, Outcome
+from tilewright.tune.process import Process
 from tilewright.tune.worker import Point
 
 CPU = target("cpu")
@@ -192,6 +194,34 @@ def test_a_candidate_that_crashes_costs_itself(monkeypatch: pytest.MonkeyPatch) 
         found = bench.measure(POINTS[:4])
         assert statuses(found) == ["timed", "timed", "crashed", "timed"]
         assert "SIGSEGV" in found[2].why
+
+
+def test_workers_go_on_with_the_next_bench_and_back() -> None:
+    other = matmul(20, 24, 40)
+    process = Process()
+    try:
+        with (
+            Bench(FUNC, CPU, 1, workers=[process]) as one,
+            Bench(other.func, CPU, 1, workers=[process]) as two,
+        ):
+            number = process.number
+            for bench, func in ((two, other.func), (one, FUNC), (two, other.func)):
+                found = bench.measure([None, *some(func, 3)])
+                assert statuses(found) == ["timed"] * 4, [o.why for o in found]
+            assert one.processes == two.processes == [number] != [0]
+        os.kill(number, signal.SIGKILL)  # who comes then is told whose it is
+        found = one.measure([POINTS[5]])
+        assert statuses(found) == ["timed"] and process.number not in (0, number)
+    finally:
+        process.close()
+
+
+def test_what_a_point_leaves_out_is_picked_and_told(bench: Bench) -> None:
+    whole = POINTS[3]
+    assert whole is not None
+    [found] = bench.measure([dict(list(whole.items())[:-1])], partial=True)
+    assert found.status == "timed" and found.point is not None
+    assert {*found.point} == {*whole} and schedule_of(FUNC, CPU, 1, found.point)
 
 
 def test_workers_end_with_the_bench() -> None:

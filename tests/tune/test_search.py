@@ -11,10 +11,11 @@ import pytest
 
 from tests.tune.functions import product
 from tilewright import te
+from tilewright.strategy import space
 from tilewright.strategy.select import FAMILY, SKETCH, default
 from tilewright.strategy.sketch.tiles import plan
 from tilewright.strategy.space import decisions, point
-from tilewright.support.errors import InputError
+from tilewright.support.errors import InputError, ScheduleError
 from tilewright.target.target import target
 from tilewright.tune.database import Database
 from tilewright.tune.measure import Final, Outcome
@@ -30,17 +31,24 @@ CPU = target("cpu")
 class Imagined:
     """A bench whose candidates take what `seconds` says of their points; None is the default."""
 
-    def __init__(self, seconds, interrupt_after=math.inf):
+    def __init__(self, seconds, interrupt_after=math.inf, func=None):
         self.seconds, self.measured, self.interrupt_after = seconds, [], interrupt_after
+        self.func = func or product(32, 48, 40)
 
-    def measure(self, points, done):
+    def measure(self, points, done, *, partial):
+        assert partial
         for n, p in enumerate(points):
             if len(self.measured) >= self.interrupt_after:
                 raise KeyboardInterrupt
-            self.measured.append(p)
-            took = self.seconds(p)
-            fine = math.isfinite(took)
-            done(n, Outcome("timed" if fine else "wrong", (took,) if fine else (), 0.01))
+            try:
+                whole = decisions(space.partial(self.func, CPU, 1, p))
+            except ScheduleError as fault:
+                done(n, Outcome("refused", why=str(fault)))
+                continue
+            self.measured.append(whole)
+            took = self.seconds(whole)
+            status, seconds = ("timed", (took,)) if math.isfinite(took) else ("wrong", ())
+            done(n, Outcome(status, seconds, 0.01, point=whole))
 
     def finals(self, points, seconds):
         own = self.seconds(None)
@@ -59,8 +67,8 @@ def scattered(p):
     return 1.0 if p is None else 0.5 + zlib.crc32(repr(sorted(p.items())).encode()) / 2**32
 
 
-def searched(bench, steps=12, database=None, func=None, seed=0):
-    search = Search(func or product(32, 48, 40), CPU, 1, bench, database, seed)
+def searched(bench, steps=12, database=None, seed=0):
+    search = Search(bench.func, CPU, 1, bench, database, seed)
     for _ in range(steps):
         if not search.step():
             break
@@ -103,7 +111,7 @@ def test_candidates_that_do_not_run_are_left_behind():
 def test_a_search_ends_where_a_space_does():
     x = te.placeholder((64,), "f32", "x")
     func = te.func("f", [x], [te.compute((64,), lambda i: x[i] * 2.0, name="y")])
-    bench = Imagined(scattered)
+    bench = Imagined(scattered, func=func)
     search = Search(func, CPU, 1, bench)
     while search.step():
         assert len(bench.measured) < 500

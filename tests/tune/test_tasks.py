@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.tune.functions import norm, product, renamed, scaled
+from tilewright.strategy import space
+from tilewright.strategy.space import decisions
 from tilewright.support.errors import CompileError
 from tilewright.target.target import target
 from tilewright.tune import tasks
@@ -31,24 +33,25 @@ class FakeBench:
 
     factor = 0.5
     fault: tuple[int, BaseException] | None = None
-    open: ClassVar[set[FakeBench]] = set()
-    started: ClassVar[list[str]] = []
+    workers: ClassVar[list[Any]] = []
 
-    def __init__(self, func: Any, machine: Any, threads: int, **more: Any) -> None:
-        self.func, self.measured = func, 0
+    def __init__(
+        self, func: Any, machine: Any, threads: int, *, workers: list[Any], seed: int
+    ) -> None:
+        self.asked, self.measured = (func, machine, threads), 0
+        self.workers.append(workers)
 
     def __enter__(self) -> FakeBench:
-        if self.func.name == "broken":
+        if self.asked[0].name == "broken":
             raise CompileError("cannot measure 'broken'", "its default schedule does not run")
-        self.open.add(self)
-        self.started.append(self.func.name)
         return self
 
-    def close(self) -> None:
-        self.open.discard(self)
-
     def measure(
-        self, points: Sequence[Any], done: Callable[[int, Outcome], None] = lambda n, o: None
+        self,
+        points: Sequence[Any],
+        done: Callable[[int, Outcome], None] = lambda n, o: None,
+        *,
+        partial: bool = False,
     ) -> list[Outcome]:
         found: list[Outcome] = []
         for n, point in enumerate(points):
@@ -57,7 +60,8 @@ class FakeBench:
                 if self.measured == self.fault[0]:
                     raise self.fault[1]
             took = SECONDS if point is None else self.factor * SECONDS
-            found.append(Outcome("timed", (took,)))
+            whole = None if point is None else decisions(space.partial(*self.asked, point))
+            found.append(Outcome("timed", (took,), point=whole))
             done(n, found[-1])
         return found
 
@@ -73,12 +77,11 @@ class FakeBench:
 @pytest.fixture(autouse=True)
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeBench]]:
     class Fresh(FakeBench):
-        open: ClassVar[set[FakeBench]] = set()
-        started: ClassVar[list[str]] = []
+        workers: ClassVar[list[Any]] = []
 
     monkeypatch.setattr(tasks, "Bench", Fresh)
     yield Fresh
-    assert not Fresh.open  # whatever happened
+    assert not any(w.number for workers in Fresh.workers for w in workers)  # all have ended
 
 
 # ---- Whose turn it is ---------------------------------------------------------------------------
@@ -159,15 +162,9 @@ def test_a_campaign_finds_champions_and_records_them(ledger: Ledger, bench: Any)
         assert kept is not None and kept.point == f.champion.point and kept.verified
 
 
-def test_few_benches_are_open_at_a_time(bench: Any) -> None:
-    most = 0
-
-    def look(_: Standing) -> None:
-        nonlocal most
-        most = max(most, len(bench.open))
-
-    Campaign([Task(str(n), scaled(n)) for n in range(8, 13)], CPU, 1).run(60.0, 60, look)
-    assert 1 <= most <= tasks.OPEN and len(bench.started) >= 5
+def test_all_tasks_have_the_same_workers(bench: Any) -> None:
+    Campaign([Task(str(n), scaled(n)) for n in range(8, 13)], CPU, 1).run(60.0, 60)
+    assert len(bench.workers) == 5 and len({id(w) for w in bench.workers}) == 1
 
 
 def test_what_is_not_faster_changes_nothing(ledger: Ledger, bench: Any) -> None:

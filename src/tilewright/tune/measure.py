@@ -23,17 +23,16 @@ from tilewright.target.target import Target
 from tilewright.tune.arrays import Array, elements
 from tilewright.tune.launcher import Code
 from tilewright.tune.load_gate import LoadGate
-from tilewright.tune.process import Ended, Late, Process
+from tilewright.tune.process import START, Ended, Late, Process
 from tilewright.tune.samples import P, Verdict
 from tilewright.tune.worker import Compiled, Point, Setup, Timed
 
 WINDOW = 8  # candidates between two looks at how fast the machine is
 RECENT = 1.0  # seconds for which such a look counts
 STEADY, UNSTEADY = 1.03, 1.15  # how far they may differ: then that is noise; then times are useless
-START = 120.0  # seconds for what has no candidate in it
 GRACE, MANY = 1.0, 200.0  # a candidate's time limit: seconds, and times the best so far
 ATTEMPTS = 2  # for a candidate whose worker ended: it may have been killed for something else
-KEPT = 256  # compiled candidates
+KEPT = 64  # compiled candidates
 CONFIRMED = 2  # who may try to win finals, best first
 Arrays = Mapping[str, Array]
 
@@ -45,7 +44,7 @@ class Outcome:
     status: "timed", "refused" (a primitive or a limit does: no error), "wrong", "crashed", "late"
     (over its time limit) or "failed". seconds: raw samples of the call alone; compiled: seconds of
     scheduling, lowering, emitting and LLVM; drift: by which factor the machine was slower meanwhile
-    than at its best.
+    than at its best; point: with all that its strategy decided, where it could be scheduled.
     """
 
     status: str
@@ -53,6 +52,7 @@ class Outcome:
     compiled: float = 0.0
     why: str = ""
     drift: float = 1.0
+    point: Point = None
 
     @property
     def best(self) -> float:
@@ -77,7 +77,8 @@ class Bench:
         threads: how many share out the parallel loops; one is pinned to a core.
         inputs: arrays by the names of buffers; others are random, seeded and legal.
         expected: the right results by the names of buffers; None: the default's.
-        workers: processes that compile; nothing is compiled while something is timed.
+        workers: processes that compile, or how many; nothing is compiled while something is timed.
+            Whoever gives them closes them, and another bench may work with them afterwards.
         limit: seconds that compiling a candidate may take, and running it.
         cold: empty the caches before each call.
         seed: of the arrays, and of whose turn is first.
@@ -97,7 +98,7 @@ class Bench:
         *,
         inputs: Arrays | None = None,
         expected: Arrays | None = None,
-        workers: int = 1,
+        workers: int | Sequence[Process] = 1,
         limit: float = 10.0,
         cold: bool = False,
         seed: int = 0,
@@ -107,10 +108,9 @@ class Bench:
             elements(buffer)
         self.func, self.limit = func, limit
         given = None if expected is None else dict(expected)
-        setup = Setup(func, str(machine), threads, dict(inputs or {}), given, cold, seed)
-        self._processes = [
-            Process(setup, self._begin if n == 0 else _nothing) for n in range(max(1, workers))
-        ]
+        self._setup = Setup(func, str(machine), threads, dict(inputs or {}), given, cold, seed)
+        self._own = [Process() for _ in range(workers)] if isinstance(workers, int) else []
+        self._processes = self._own if isinstance(workers, int) else list(workers)
         self._gate = LoadGate(threads)
         self._codes: dict[Any, Code] = {}
         self._seen: dict[str, Outcome] = {}  # by what the code does
@@ -131,8 +131,8 @@ class Bench:
         self.close()
 
     def close(self) -> None:
-        """End the workers."""
-        for process in self._processes:
+        """End the workers that are its own."""
+        for process in self._own:
             process.close()
 
     @property
@@ -156,6 +156,15 @@ class Bench:
         if self._default is not None:
             process.ask(START, "reference", self._default)
 
+    def _ask(self, process: Process, seconds: float, asked: str, *given: Any) -> Any:
+        """What a worker answers, of this bench's function. Raises as `Process.ask` does."""
+        self._take(process)
+        return process.ask(seconds, asked, *given)
+
+    def _take(self, process: Process) -> None:
+        """Let a worker work for this bench, whatever it did before."""
+        process.work_on(self._setup, self._begin if process is self._processes[0] else None)
+
     def _no_default(self, why: str) -> CompileError:
         return CompileError(
             f"cannot measure '{self.func.name}'", f"its default schedule does not run: {why}"
@@ -166,7 +175,7 @@ class Bench:
         why = ""
         for _ in range(ATTEMPTS + 1):
             try:
-                return self._processes[0].ask(START, asked, *given)
+                return self._ask(self._processes[0], START, asked, *given)
             except (Ended, Late) as fault:
                 why = str(fault)
         raise self._no_default(why)
@@ -177,8 +186,11 @@ class Bench:
         self,
         points: Sequence[Point],
         done: Callable[[int, Outcome], None] = lambda n, outcome: None,
+        *,
+        partial: bool = False,
     ) -> list[Outcome]:
-        """The outcomes of points, in their order; None is the default schedule.
+        """The outcomes of points, in their order; None is the default schedule. partial: what a
+        point leaves out is its strategy's pick, and no fault.
 
         Who is far behind the best so far after one sample gets no more; points of the same code
         have one outcome. done: told each outcome as soon as it stands, so that an interrupt loses
@@ -187,17 +199,17 @@ class Bench:
         found: list[Outcome] = []
         for first in range(0, len(points), WINDOW):
             window = points[first : first + WINDOW]
-            made = self._compile(window)
+            made = self._compile(window, partial)
             for outcome in self._times(window, made):
                 done(len(found), outcome)
                 found.append(outcome)
         return found
 
-    def _compile(self, points: Sequence[Point]) -> list[Compiled]:
+    def _compile(self, points: Sequence[Point], partial: bool) -> list[Compiled]:
         """Compile points on all workers."""
         made = [Compiled("failed", None, 0.0)] * len(points)
         if len(self._processes) == 1:
-            return [self._compiled(self._processes[0], p) for p in points]
+            return [self._compiled(self._processes[0], p, partial) for p in points]
         left, lock = iter(range(len(points))), Lock()
 
         def numbers() -> Iterator[int]:
@@ -210,7 +222,7 @@ class Bench:
 
         def work(process: Process) -> None:
             for n in numbers():
-                made[n] = self._compiled(process, points[n])
+                made[n] = self._compiled(process, points[n], partial)
 
         threads = [Thread(target=work, args=(p,), daemon=True) for p in self._processes]
         for thread in threads:
@@ -219,12 +231,12 @@ class Bench:
             thread.join()
         return made
 
-    def _compiled(self, process: Process, point: Point) -> Compiled:
+    def _compiled(self, process: Process, point: Point, partial: bool = False) -> Compiled:
         """What comes of compiling a point, whatever becomes of the worker."""
         began, why = time.perf_counter(), ""
         for _ in range(ATTEMPTS):
             try:
-                return process.ask(self.limit, "compile", point)
+                return self._ask(process, self.limit, "compile", point, partial)
             except Late:
                 told = f"compiling it takes more than {self.limit:g} s"
                 return Compiled("late", None, time.perf_counter() - began, told)
@@ -237,7 +249,7 @@ class Bench:
         codes: dict[str, Code] = {}
         for point, one in zip(points, made, strict=True):
             if one.code is not None:
-                self._keep(point, one.code)
+                self._keep(point and one.point, one.code)
                 codes[one.code.digest] = one.code
         new = {d: code for d, code in codes.items() if d not in self._seen}
         if new:
@@ -253,9 +265,9 @@ class Bench:
     def _outcome(self, made: Compiled) -> Outcome:
         """A point's outcome: that of its code, if there is any."""
         if made.code is None:
-            return Outcome(made.status, (), made.seconds, made.why)
+            return Outcome(made.status, (), made.seconds, made.why, point=made.point)
         ran = self._seen[made.code.digest]
-        return Outcome(ran.status, ran.seconds, made.seconds, ran.why, ran.drift)
+        return Outcome(ran.status, ran.seconds, made.seconds, ran.why, ran.drift, made.point)
 
     def _window(self, codes: Mapping[str, Code]) -> tuple[dict[str, Outcome], bool]:
         """Time candidates one after another; was the machine as fast before as after?"""
@@ -280,7 +292,7 @@ class Bench:
         for _ in range(ATTEMPTS):
             try:
                 self._start()
-                timed: Timed = self._processes[0].ask(limit, "time", code, best)
+                timed: Timed = self._ask(self._processes[0], limit, "time", code, best)
                 if timed.status == "wrong":  # it may have written to anything there
                     self._processes[0].end()
                 return timed
@@ -294,6 +306,7 @@ class Bench:
 
     def _start(self) -> None:
         """Have a first worker, so that what one takes to start counts for no candidate."""
+        self._take(self._processes[0])
         if not self._processes[0].number:
             self._surely("sentinel")
 
@@ -328,7 +341,8 @@ class Bench:
                 self._start()
                 self._gate.wait(self.processes)
                 limit = seconds + self.limit
-                return self._processes[0].ask(limit, "duel", tuple(codes), seconds, p, self._turns)
+                asked = tuple(codes), seconds, p, self._turns
+                return self._ask(self._processes[0], limit, "duel", *asked)
             except Ended as fault:
                 why = str(fault)
             except Late as fault:
@@ -386,7 +400,3 @@ class Bench:
 def _key(point: Point) -> Any:
     """A point as a key."""
     return None if point is None else tuple(sorted(point.items()))
-
-
-def _nothing(process: Process) -> None:
-    """What a worker is told that only compiles."""

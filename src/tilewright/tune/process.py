@@ -2,7 +2,8 @@
 
 In: requests. Out: answers, or `Ended` or `Late`. The one idea: after either, or an interrupt, the
 process is gone, and the next request starts another, told what every one is told first: nothing
-that somebody waits for is kept in a process that may crash.
+that somebody waits for is kept in a process that may crash. One that did not crash may go on with
+other work, which saves the start of a Python.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tilewright.support.messages import receive, send
 SERVE = "from tilewright.tune.worker import serve; serve(int(sys.argv[1]))"
 IMPORTED = ("tilewright", "numpy", "ml_dtypes", "llvmlite", "typing_extensions")
 ALONE = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's threads would spin beside what is timed
+START = 120.0  # seconds for what has no candidate in it
 LAST_WORDS = 2000  # bytes of what an ended process wrote to stderr
 
 
@@ -36,11 +38,11 @@ class Late(Exception):
 
 
 class Process:
-    """One worker. first: what each new process is sent; begin: what is asked of it before anything
-    else."""
+    """One worker, once `work_on` has said on what."""
 
-    def __init__(self, first: Any, begin: Callable[[Process], None]) -> None:
-        self._first, self._begin = first, begin
+    def __init__(self) -> None:
+        self._first: Any = None
+        self._begin: Callable[[Process], None] = _nothing
         self._child: subprocess.Popen[bytes] | None = None
         self._said = -1
         self._is_closed = False
@@ -49,6 +51,20 @@ class Process:
     def number(self) -> int:
         """The process's number in the system; 0 while there is none."""
         return self._child.pid if self._child else 0
+
+    def work_on(self, first: Any, begin: Callable[[Process], None] | None = None) -> None:
+        """What requests are about from now on. first: what each new process is sent; begin: asks
+        what is to be asked of it before anything else."""
+        if first is self._first:
+            return
+        self._first, self._begin = first, begin or _nothing
+        if self._child is not None:
+            try:
+                self.ask(START, "work_on", first)
+                self._begin(self)
+            except BaseException:  # another process begins with the same
+                self.end()
+                raise
 
     def start(self) -> None:
         """Start it, if it is not there."""
@@ -69,10 +85,11 @@ class Process:
             bufsize=0,
         )
         try:
-            assert self._child.stdin is not None
+            assert self._child.stdin is not None and self._child.stdout is not None
             send(_Whole(self._child.stdin.fileno()), self._first)
+            receive(_Waiting(self._child.stdout.fileno(), START))  # it is there
             self._begin(self)
-        except OSError:
+        except (OSError, EOFError):
             raise Ended(self._ended()) from None
         except BaseException:
             self.end()
@@ -127,6 +144,10 @@ class Process:
                 with contextlib.suppress(OSError):
                     pipe.close()
         os.close(self._said)
+
+
+def _nothing(process: Process) -> None:
+    """What is asked first of a worker that needs nothing more."""
 
 
 class _Whole:

@@ -9,6 +9,7 @@ turns beside the default.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from random import Random
@@ -18,8 +19,8 @@ import numpy as np
 from tilewright.ir.stmt import Func
 from tilewright.strategy.select import default
 from tilewright.strategy.sketch.tiles import plans
-from tilewright.strategy.space import decisions, partial
-from tilewright.support.errors import InputError, ScheduleError
+from tilewright.strategy.space import decisions
+from tilewright.support.errors import InputError
 from tilewright.support.record import record
 from tilewright.target.target import Target
 from tilewright.tune.database import Database
@@ -34,6 +35,7 @@ BATCH = 6  # candidates between two decisions of what to measure next
 FINALISTS = 4  # that are measured beside the default at the end
 FINALS = 0.2  # part of the seconds that is for them, at most MOST
 MOST = 8.0  # seconds
+WORKERS = min(2, os.cpu_count() or 1)  # that compile; more have too little to do in a batch
 CLOSE = 1.06  # times the best so far: who is that close may be a finalist
 
 
@@ -101,37 +103,27 @@ class Search:
     def step(self, trials: int = BATCH) -> int:
         """Measure the next candidates; gives how many there were, 0 where nobody has any."""
         for source in self.bandit.order():
-            proposed = source.propose(trials)
-            whole = [self._whole(p) for p in proposed]
-            refused = [p for p, w in zip(proposed, whole, strict=True) if w is None]
-            source.told(refused, [math.inf] * len(refused))
-            points = [p for p in whole if p is not None]
-            if points:
+            if points := source.propose(trials):
                 self._measure(source, points)
                 return len(points)
             self.bandit.told(source, [False] * BATCH)
         return 0
 
-    def _whole(self, point: Point) -> Point | None:
-        """A point with all that its strategy decides besides; None for one that is refused."""
-        try:
-            return decisions(partial(self.func, self.machine, self.threads, point))
-        except ScheduleError:
-            return None
-
     def _measure(self, source: Source, points: Sequence[Point]) -> None:
-        outcomes: dict[int, Outcome] = {}
+        """Measure points, which may leave decisions to their strategy; what is told and recorded
+        says all of them."""
+        outcomes: list[Outcome] = []
         try:
-            self.bench.measure(points, lambda n, outcome: outcomes.setdefault(n, outcome) and None)
+            self.bench.measure(points, lambda _, outcome: outcomes.append(outcome), partial=True)
         finally:  # an interrupt loses nothing that was measured
-            took = [outcomes[n].best for n in sorted(outcomes)]
-            self._note(source, [points[n] for n in sorted(outcomes)], took)
-            self._record([points[n] for n in sorted(outcomes)], [*outcomes.values()])
+            whole = [o.point or p for p, o in zip(points, outcomes, strict=False)]
+            self._note(source, whole, outcomes)
+            self._record(whole, outcomes)
 
-    def _note(self, source: Source, points: Sequence[Point], took: Sequence[float]) -> None:
-        improved: list[bool] = []
+    def _note(self, source: Source, points: Sequence[Point], outcomes: Sequence[Outcome]) -> None:
+        improved, took = list[bool](), [o.best for o in outcomes]
+        self.trials += sum(o.status != "refused" for o in outcomes)
         for point, seconds in zip(points, took, strict=True):
-            self.trials += 1
             improved.append(seconds < self.best)
             if seconds < self.best:
                 self.best = seconds
@@ -148,6 +140,7 @@ class Search:
         trials = [
             Trial(p, o.seconds, OK if o.status == "timed" else o.status, o.compiled)
             for p, o in zip(points, outcomes, strict=True)
+            if o.status != "refused"
         ]
         self.database.add(self.workload, self.machine, self.threads, trials)
 
@@ -197,7 +190,7 @@ def tune_function(
         )
     began = time.monotonic()
     reserved = min(MOST, FINALS * seconds)
-    with Bench(func, machine, threads, inputs=inputs, seed=seed) as bench:
+    with Bench(func, machine, threads, inputs=inputs, workers=WORKERS, seed=seed) as bench:
         search = Search(func, machine, threads, bench, database, seed)
         try:
             while time.monotonic() - began < seconds - reserved:

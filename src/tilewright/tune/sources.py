@@ -30,7 +30,8 @@ ATTEMPTS = 12  # random points that are drawn for each new one
 
 
 class Source(Protocol):
-    """Proposes points, and is told the seconds that each took (infinite: it did not run)."""
+    """Proposes points, which may leave decisions to their strategy, and is told the seconds that
+    each took (infinite: it did not run), with all that was decided."""
 
     name: str
 

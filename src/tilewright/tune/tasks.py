@@ -23,12 +23,12 @@ from tilewright.support.record import record
 from tilewright.target.target import Target
 from tilewright.tune.ledger import Ledger
 from tilewright.tune.measure import Bench
+from tilewright.tune.process import Process
 from tilewright.tune.records import Champion
-from tilewright.tune.search import BATCH, Search
+from tilewright.tune.search import BATCH, WORKERS, Search
 from tilewright.tune.workload import Workload, workload
 
-OPEN = 2  # benches that stay open; a turn of another task closes the one that was asked longest ago
-START = 1.0  # seconds that a bench takes to start
+START = 0.3  # seconds that a bench takes before its first candidate
 SHORTEST, LONGEST = 2.5, 6.0  # seconds of candidates in one turn
 DECIDING = 0.25  # part of a turn's seconds that is for finals, where there is somebody for them
 HOPED = 0.15  # part of what a bound leaves that a first turn is thought to find
@@ -160,7 +160,7 @@ class Campaign:
             if s.known is not None:
                 s.best /= max(1.0, s.known.ratio)
         self.is_interrupted = False
-        self._benches: dict[str, Bench] = {}  # by the workloads' keys, the last asked last
+        self._workers = [Process() for _ in range(WORKERS)]  # of all tasks, one after another
 
     @property
     def trials(self) -> int:
@@ -194,9 +194,8 @@ class Campaign:
         except KeyboardInterrupt:
             self.is_interrupted = True
         finally:
-            for bench in self._benches.values():
-                bench.close()
-            self._benches.clear()
+            for process in self._workers:
+                process.end()
 
     def _of_note(self) -> int:
         """How many tasks belong to the first round; one at least."""
@@ -250,22 +249,12 @@ class Campaign:
             self.ledger.crown(*asked, _default(search.default, standing.seen))
 
     def _search(self, standing: Standing) -> Search:
-        """The task's search, on a bench that is open."""
-        key = standing.workload.key
-        bench = self._benches.pop(key, None)
-        if bench is None:
-            while len(self._benches) >= OPEN:
-                self._benches.pop(next(iter(self._benches))).close()
-            bench = Bench(standing.task.func, self.machine, self.threads, seed=self.seed)
-            self._benches[key] = bench.__enter__()
-            seen = bench.measure([None])[0].best
-            standing.seen = min(standing.seen or math.inf, seen)
-        else:
-            self._benches[key] = bench
+        """The task's search, on a bench of its own with the workers of all."""
         if standing.search is None:
-            given = self.machine, self.threads, bench, self.ledger, self.seed
-            standing.search = Search(standing.task.func, *given)
-        standing.search.bench = bench
+            own = standing.task.func, self.machine, self.threads
+            bench = Bench(*own, workers=self._workers, seed=self.seed).__enter__()
+            standing.seen = bench.measure([None])[0].best
+            standing.search = Search(*own, bench, self.ledger, self.seed)
         return standing.search
 
     def found(self) -> list[Found]:

@@ -20,8 +20,11 @@ from random import Random
 import numpy as np
 
 from tilewright.ir.stmt import Func
+from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace import Plain
 from tilewright.strategy.select import default
+from tilewright.strategy.space import decisions
+from tilewright.strategy.space import partial as completed
 from tilewright.strategy.space import point as schedule_of
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import InternalFault, UserFault
@@ -66,12 +69,13 @@ class Setup:
 @record
 class Compiled:
     """What came of compiling a point. status: "" where there is code, "refused" or "failed", and
-    why; seconds: what it took."""
+    why; seconds: what it took; point: with all that was decided, where it could be scheduled."""
 
     status: str
     code: Code | None
     seconds: float
     why: str = ""
+    point: Point = None
 
 
 @record
@@ -87,10 +91,20 @@ class Worker:
     """What a worker process can be asked."""
 
     def __init__(self, setup: Setup) -> None:
-        self.setup, self.machine = setup, target(setup.machine)
         self.cores = _cores()
+        self.launcher: Launcher | None = None  # until something is to run
+        self.work_on(setup)
+
+    def work_on(self, setup: Setup) -> None:
+        """Forget all candidates, and begin with those of another function."""
+        if self.launcher and (str(self.machine), self.setup.threads) != (
+            setup.machine,
+            setup.threads,
+        ):
+            self.launcher.close()
+            self.launcher = None
+        self.setup, self.machine = setup, target(setup.machine)
         self.arrays: Arrays | None = None  # until something is to run
-        self.launcher: Launcher | None = None
         self.expected: dict[str, Array] = {}
         self.sentinel_kernel: Loaded | None = None
         self.known: dict[str, Code] = {}  # the last candidates', by the text they were made from
@@ -100,24 +114,28 @@ class Worker:
     # ---- Compiling --------------------------------------------------------------------------
 
     @collector_paused()
-    def compile(self, point: Point) -> Compiled:
-        """The code of a point; of None, of the default."""
-        began, code = time.perf_counter(), None
+    def compile(self, point: Point, partial: bool = False) -> Compiled:
+        """The code of a point; of None, of the default. partial: what it leaves out is its
+        strategy's pick."""
+        began, code, whole = time.perf_counter(), None, None
         status = why = ""
         try:
-            code = self._code(point)
+            made = self._scheduled(point, partial)
+            whole = decisions(made)
+            code = self._code(made)
         except UserFault as fault:
             status, why = "refused", f"{fault.what}: {fault.why}"
         except Exception as fault:
             status, why = "failed", f"{type(fault).__name__}: {str(fault)[:2000]}"
-        return Compiled(status, code, time.perf_counter() - began, why)
+        return Compiled(status, code, time.perf_counter() - began, why, whole)
 
-    def _code(self, point: Point) -> Code:
-        s = self.setup
+    def _scheduled(self, point: Point, partial: bool) -> Schedule:
+        asked = self.setup.func, self.machine, self.setup.threads
         if point is None:
-            made = default(s.func, self.machine, s.threads)
-        else:
-            made = schedule_of(s.func, self.machine, s.threads, point)
+            return default(*asked)
+        return (completed if partial else schedule_of)(*asked, point)
+
+    def _code(self, made: Schedule) -> Code:
         emitted = text_of(made.func, self.machine)
         if emitted.text not in self.known:
             if len(self.known) >= MOST_KNOWN:
@@ -131,8 +149,9 @@ class Worker:
         """Take the result of the default's code for the right one, where the caller gave none, and
         its time for how fast the machine is. Raises what the launcher does."""
         s = self.setup
-        if self.launcher is None or self.arrays is None:
+        if self.launcher is None:
             self.launcher = Launcher(self.machine, s.threads)
+        if self.arrays is None:
             self.arrays = Arrays(s.func, s.inputs, s.seed)
         loaded = self.launcher.load(code, self.arrays.memory)
         self.arrays.restore()
@@ -270,8 +289,8 @@ def _expected(arrays: Arrays, given: Mapping[str, Array]) -> dict[str, Array]:
 
 def serve(parent: int) -> None:
     """Answer until there are no more requests, or the process of this number is gone. The first
-    message is a `Setup`, further ones a method's name and arguments; an answer is a pair, of what
-    the method gave, or None and what it raised."""
+    message is a `Setup`, answered by None once all is ready, further ones a method's name and
+    arguments; an answer is a pair, of what the method gave, or None and what it raised."""
     threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it is told, and ends it
     answers = os.fdopen(os.dup(1), "wb")
@@ -279,6 +298,7 @@ def serve(parent: int) -> None:
     requests = sys.stdin.buffer
     try:
         worker = Worker(receive(requests))
+        send(answers, None)
         while True:
             asked, *given = receive(requests)
             try:
