@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import kernels, machine, pages, report
-from benchmarks.engines import ENGINES
+from benchmarks.engines import ENGINES, TUNED
 from benchmarks.measure import Plan, measure, steps
 from tests import zoo
 
@@ -36,6 +37,9 @@ def main(
     threads: Annotated[str, typer.Option(help="comma-separated thread counts")] = "1,2",
     seconds: Annotated[float, typer.Option(help="timed seconds per model, engine, threads")] = 2.0,
     batch: Annotated[int, typer.Option(help="batch size")] = 1,
+    tuning: Annotated[
+        float, typer.Option(help="seconds to tune each model, and a column of what that brought")
+    ] = 0.0,
     python: Annotated[
         list[str] | None, typer.Option(help="ENGINE=PATH: that engine's own interpreter")
     ] = None,
@@ -50,13 +54,15 @@ def main(
     """Measure engines side by side, or our kernels one by one, and print the table."""
     pythons = dict(entry.split("=", 1) for entry in python or [])
     installed = [name for name in ENGINES if ENGINES[name].is_installed or name in pythons]
+    usual = [name for name in installed if name != TUNED or tuning > 0]
     default = list(zoo.OTHERS) if others else DEFAULT
     plan = Plan(
         models=chosen(models, [*zoo.names(), *zoo.OTHERS], "model") or default,
-        engines=chosen(engines, list(ENGINES), "engine") or installed,
+        engines=chosen(engines, list(ENGINES), "engine") or usual,
         threads=[int(count) for count in threads.split(",")],
         seconds=seconds,
         batch=batch,
+        tuning=tuning,
         pythons=pythons,
     )
     about = machine.describe()
@@ -65,6 +71,8 @@ def main(
             text = kernels.write(plan, about, kernels.read(output), progress)
     else:
         with tempfile.TemporaryDirectory() as folder, told(steps(plan)) as progress:
+            if TUNED in plan.engines and tuning > 0:  # records of this run alone
+                os.environ["TILEWRIGHT_DATABASE"] = str(Path(folder) / "records.db")
             found = measure(plan, Path(folder), progress)
         text = report.page(plan, found, about, others)
         if output is not None:

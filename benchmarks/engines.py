@@ -22,6 +22,14 @@ def tilewright(subject: Subject, threads: int) -> Call:
     return lambda arrays: run(*arrays)
 
 
+def tuned(subject: Subject, threads: int) -> Call:
+    """By the schedules that `python -m benchmarks --tuning` recorded before."""
+    import tilewright as tw
+
+    run = tw.compile(str(subject.path), threads=threads, cache=False, database=True)
+    return lambda arrays: run(*arrays)
+
+
 def onnxruntime(subject: Subject, threads: int) -> Call:
     import onnxruntime as ort
 
@@ -103,10 +111,11 @@ class Engine:
         return metadata.version(self.distribution or self.package)
 
 
-OURS = "tilewright"
+OURS, TUNED = "tilewright", "tuned"
 REFERENCE = "onnxruntime"
 ENGINES = {
     OURS: Engine(tilewright, "tilewright"),
+    TUNED: Engine(tuned, "tilewright"),
     REFERENCE: Engine(onnxruntime, "onnxruntime"),
     "openvino": Engine(openvino, "openvino"),
     "torch": Engine(torch, "torch"),

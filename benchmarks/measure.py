@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+import tilewright as tw
 from benchmarks import work
-from benchmarks.engines import REFERENCE
+from benchmarks.engines import REFERENCE, TUNED
 from benchmarks.process import Process, WorkerError
 from tests import zoo
 
@@ -81,13 +82,15 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure; `pythons` names another interpreter for engines that need their own."""
+    """What to measure; `pythons` names another interpreter for engines that need their own;
+    `tuning` is the seconds in which each model's schedules are searched before, 0 for none."""
 
     models: list[str]
     engines: list[str]
     threads: list[int]
     seconds: float
     batch: int = 1
+    tuning: float = 0.0
     pythons: dict[str, str] = field(default_factory=dict)
 
 
@@ -110,7 +113,8 @@ def measure(plan: Plan, folder: Path, progress: Callable[[str], None]) -> Measur
 
 
 def steps(plan: Plan) -> int:
-    return len(plan.models) * (1 + len(plan.threads) * (len(plan.engines) + ROUNDS))
+    tuned = TUNED in plan.engines and plan.tuning > 0
+    return len(plan.models) * (1 + len(plan.threads) * (len(plan.engines) + ROUNDS + tuned))
 
 
 def write_reference(model: zoo.Model, folder: Path) -> None:
@@ -138,6 +142,9 @@ def measure_side_by_side(
     progress: Callable[[str], None],
 ) -> list[Result]:
     """All engines loaded at once, each in its process; then rounds of slices in rotating order."""
+    if TUNED in plan.engines and plan.tuning:
+        progress(f"{model.name}, {threads} threads: tune for {plan.tuning:g} s")
+        tw.tune(str(model.onnx_path), seconds=plan.tuning, threads=threads, database=True)
     results = [Result(engine, model.name, threads) for engine in plan.engines]
     processes = {e: Process(threads, plan.pythons.get(e)) for e in plan.engines}
     probe = Process(threads)

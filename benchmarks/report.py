@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks.engines import OURS
+from benchmarks.engines import OURS, TUNED
 from benchmarks.measure import ROUNDS, TOLERANCE, Measurement, Plan, Result
 
 HEAD = """# Performance
@@ -35,11 +35,14 @@ PATHS = re.compile(r"(/[\w.-]+)+/")  # of files on the machine that measured
 LONGEST_REASON = 140  # characters
 BUSY = ": **the machine was busy with other work; take ratios, and those with care**"
 RATIOS = "`ratio` is our minimum over the best peer's."
+GAINS = "`gain` is our minimum over that with schedules that {seconds:g} s of tuning found."
 
 
 def page(plan: Plan, found: Measurement, machine: dict[str, Any], others: bool = False) -> str:
     """The whole page."""
     ratios = RATIOS if OURS in plan.engines else ""
+    if TUNED in plan.engines:
+        ratios += "\n" + GAINS.format(seconds=plan.tuning)
     head = HEAD_OF_OTHERS if others else HEAD
     parts = [
         head.format(batch=plan.batch, rounds=ROUNDS, tolerance=TOLERANCE, ratios=ratios).rstrip()
@@ -72,9 +75,11 @@ def describe(plan: Plan, found: Measurement, machine: dict[str, Any]) -> str:
 
 def latency_section(plan: Plan, found: Measurement, machine: dict[str, Any], threads: int) -> str:
     """One thread count: a row per model, a column per engine, and how we stand."""
-    compares = OURS in plan.engines and len(plan.engines) > 1
-    head = ["model", "GMAC", "floor", *plan.engines, "best peer", *(["ratio"] if compares else [])]
-    rows, ratios = [], []
+    compares = OURS in plan.engines and not {*plan.engines} <= {OURS, TUNED}
+    gains = {OURS, TUNED} <= {*plan.engines}
+    more = ["best peer"] + ["ratio"] * compares + ["gain"] * gains
+    head = ["model", "GMAC", "floor", *plan.engines, *more]
+    rows, ratios, gained = [], list[float](), list[float]()
     for model in plan.models:
         results = [found.result(model, threads, engine) for engine in plan.engines]
         present = [result for result in results if result is not None]
@@ -84,17 +89,29 @@ def latency_section(plan: Plan, found: Measurement, machine: dict[str, Any], thr
         row = [model, f"{work.macs / 1e9:.3g}", milliseconds(floor), *map(cell, present)]
         row.append(of_floor(best, floor))
         if compares:
-            ratio = ours_over(best, found.result(model, threads, OURS))
-            ratios.append(ratio)
-            row.append(f"{ratio:.2f}" if ratio == ratio else "-")
+            ratios.append(over(found.result(model, threads, OURS), best))
+            row.append(told(ratios[-1]))
+        if gains:
+            ours, tuned = (found.result(model, threads, e) for e in (OURS, TUNED))
+            gained.append(over(ours, tuned))
+            row.append(told(gained[-1]))
         rows.append(row)
     title = f"## {threads} thread{'s' * (threads > 1)}\n\n"
+    return title + table(head, rows) + mean_of("ratios", ratios) + mean_of("gains", gained)
+
+
+def told(ratio: float) -> str:
+    """A ratio as a cell."""
+    return f"{ratio:.2f}" if ratio == ratio else "-"
+
+
+def mean_of(what: str, ratios: list[float]) -> str:
+    """The line with their geometric mean, if some are known."""
     known = [ratio for ratio in ratios if ratio == ratio]
-    tail = ""
-    if known:
-        mean = math.exp(sum(map(math.log, known)) / len(known))
-        tail = f"\nGeometric mean of the ratios ({len(known)} models): {mean:.2f}\n"
-    return title + table(head, rows) + tail
+    if not known:
+        return ""
+    mean = math.exp(sum(map(math.log, known)) / len(known))
+    return f"\nGeometric mean of the {what} ({len(known)} models): {mean:.2f}\n"
 
 
 def cost_section(plan: Plan, found: Measurement) -> str:
@@ -124,15 +141,15 @@ def failures(results: list[Result]) -> Iterable[str]:
 
 def best_peer(results: list[Result]) -> Result | None:
     """The fastest correct engine that is not ours."""
-    peers = [x for x in results if x.engine != OURS and x.times and x.is_correct]
+    others = [x for x in results if x.engine not in (OURS, TUNED)]
+    peers = [x for x in others if x.times and x.is_correct]
     return min(peers, key=lambda x: x.minimum, default=None)
 
 
-def ours_over(best: Result | None, ours: Result | None) -> float:
-    """Our minimum over the best peer's; NaN when either is missing or ours is wrong."""
-    if best is None or ours is None or not ours.is_correct:
-        return math.nan
-    return ours.minimum / best.minimum
+def over(ours: Result | None, other: Result | None) -> float:
+    """The minimum of one over another's; NaN when either is missing or wrong."""
+    results = [r for r in (ours, other) if r is not None and r.times and r.is_correct]
+    return results[0].minimum / results[1].minimum if len(results) == 2 else math.nan
 
 
 def of_floor(best: Result | None, floor: float) -> str:

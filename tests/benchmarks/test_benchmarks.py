@@ -110,9 +110,20 @@ def test_ratio_is_ours_over_the_best_correct_peer() -> None:
 
 
 def test_a_model_without_our_time_has_no_ratio() -> None:
-    assert math.isnan(report.ours_over(result("torch", 1.0), None))
-    assert math.isnan(report.ours_over(None, result("tilewright", 1.0)))
-    assert math.isnan(report.ours_over(result("torch", 1.0), result("tilewright", 1.0, error=1.0)))
+    assert math.isnan(report.over(None, result("torch", 1.0)))
+    assert math.isnan(report.over(result("tilewright", 1.0), None))
+    assert math.isnan(report.over(result("tilewright", 1.0, error=1.0), result("torch", 1.0)))
+
+
+def test_tuned_schedules_are_no_peer_and_have_a_column_of_their_own() -> None:
+    plan = Plan(["m"], ["tilewright", "tuned", "torch"], [1], seconds=1.0, tuning=60.0)
+    timed = [result("tilewright", 0.003), result("tuned", 0.001), result("torch", 0.002)]
+    rates, works = {1: Rates(flops=2e12, bandwidth=1e10)}, {"m": work.Work(10**9, 0)}
+    text = report.page(plan, Measurement(timed, rates, works), MACHINE)
+    assert "60 s of tuning" in text.replace("\n", " ") and "| gain |" in text
+    row = next(line for line in text.splitlines() if line.startswith("| m | 1"))
+    assert row.split(" | ")[-3:] == ["torch (50% of floor)", "1.50", "3.00 |"]
+    assert "gains (1 models): 3.00" in text
 
 
 def test_shapes_that_differ_are_named(tmp_path: Path) -> None:
