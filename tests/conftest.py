@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -26,9 +28,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests alone run, files that do not know the word are not even imported."""
+    wanted = config.option.markexpr != "slow" or collection_path.suffix != ".py"
+    return None if wanted or "slow" in collection_path.read_text() else True
+
+
+def pytest_collection_finish() -> None:
+    """What collecting has made, a million objects, stays: each collection of garbage would visit
+    it again."""
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     return min(os.cpu_count() or 1, MOST_PROCESSES)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests of seconds stand beside ones of minutes: who has done all takes from who has not."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
 @pytest.fixture(scope="session")
