@@ -32,8 +32,8 @@ def failures(numbers: range) -> list[str]:
     return found
 
 
-def test_random_graphs_agree() -> None:
-    assert not failures(range(24))
+def test_random_graphs_agree(draws: Callable[[int], int]) -> None:
+    assert not failures(range(draws(24)))
 
 
 @pytest.mark.slow

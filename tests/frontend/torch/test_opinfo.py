@@ -15,11 +15,11 @@ def agreeing() -> list[str]:
     return [name for name, _ in entries() if name not in unlisted]
 
 
-def test_a_few_entries() -> None:
+def test_a_few_entries(draws) -> None:
     names = agreeing()
     table = dict(entries())
     assert len(names) >= 600
-    for name in names[:: len(names) // FEW]:
+    for name in names[:: len(names) // draws(FEW)]:
         (found,) = examine(name, table[name], ["float32"], 2)
         assert found.verdict == "agree", name
 
