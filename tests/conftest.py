@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
+
+from tests.sampling import left_out
 
 T = TypeVar("T")
 PART = 3  # one of so many draws or settings of long tests is tried, unless --long asks for all
@@ -22,8 +26,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="write what is printed into documentation"
     )
     parser.addoption(
-        "--long", action="store_true", help=f"slow tests: all draws and settings, not one of {PART}"
+        "--long", action="store_true", help=f"long tests: every case, not one of {PART}"
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests alone run, files that do not know the word are not even imported."""
+    wanted = config.option.markexpr != "slow" or collection_path.suffix != ".py"
+    return None if wanted or "slow" in collection_path.read_text() else True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of matrices marked `sampled` a part is tried, unless --long or a name asks for all."""
+    is_named = config.option.keyword or any("[" in argument for argument in config.args)
+    if not (is_named or config.getoption("--long")) and (left := left_out(items, PART)):
+        config.hook.pytest_deselected(items=left)
+        gone = set(left)
+        items[:] = [item for item in items if item not in gone]
+
+
+def pytest_collection_finish() -> None:
+    """What collecting has made, a million objects, stays: each collection of garbage would visit
+    it again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -31,16 +57,24 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(os.cpu_count() or 1, MOST_PROCESSES)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests of seconds stand beside ones of minutes: who has done all takes from who has not."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
 @pytest.fixture(scope="session")
 def draws(request: pytest.FixtureRequest) -> Callable[[int], int]:
-    """How many of so many random cases a slow test tries: a part, with --long all of them."""
+    """How many of so many random cases a long test tries: a part, with --long all of them."""
     part = 1 if request.config.getoption("--long") else PART
     return lambda count: -(-count // part)
 
 
 @pytest.fixture(scope="session")
 def turn(request: pytest.FixtureRequest) -> Callable[[Sequence[T], int], Sequence[T]]:
-    """Which of several settings case number n of a slow test is tried in: a part of them or one, so
+    """Which of several settings case number n of a long test is tried in: a part of them or one, so
     that each is tried in many cases, with --long all."""
     most = 1 if request.config.getoption("--long") else PART
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,6 +55,11 @@ class Import:
         return f"{self.file.relative_to(ROOT.parent)}:{self.line} imports {self.module}"
 
 
+def called(call: ast.Call) -> str:
+    """The last word of what is called."""
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
 def imports_in(file: Path) -> Iterator[Import]:
     def walk(node: ast.AST, function: bool) -> Iterator[Import]:
         for n in ast.iter_child_nodes(node):
@@ -64,7 +70,7 @@ def imports_in(file: Path) -> Iterator[Import]:
                 module = "." * n.level + (n.module or "")
                 for name in n.names:
                     yield Import(file, n.lineno, f"{module}.{name.name}", function)
-            elif isinstance(n, ast.Call) and ast.unparse(n.func).endswith("import_module"):
+            elif isinstance(n, ast.Call) and called(n) == "import_module":
                 if isinstance(n.args[0], ast.Constant):
                     yield Import(file, n.lineno, str(n.args[0].value), function)
             is_function = isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
@@ -74,7 +80,11 @@ def imports_in(file: Path) -> Iterator[Import]:
 
 
 FILES = sorted(f for room in ROOMS for f in (ROOT / room).rglob("*.py"))
-IMPORTS = [i for f in FILES for i in imports_in(f)]
+
+
+@functools.cache  # seconds, which collecting does not wait for
+def imports() -> tuple[Import, ...]:
+    return tuple(i for f in FILES for i in imports_in(f))
 
 
 def refused(faults: list[Import]) -> None:
@@ -92,18 +102,18 @@ def test_a_room_imports_only_rooms_above_it() -> None:
             return False
         return ROOMS.index(i.target) > ROOMS.index(i.room) or {i.room, i.target} in APART
 
-    refused([i for i in IMPORTS if is_fault(i)])
+    refused([i for i in imports() if is_fault(i)])
 
 
 def test_the_root_is_imported_by_no_room() -> None:
     """`from tilewright import te` imports the room te."""
     refused(
-        [i for i in IMPORTS if i.module.split(".")[0] == "tilewright" and i.target not in ROOMS]
+        [i for i in imports() if i.module.split(".")[0] == "tilewright" and i.target not in ROOMS]
     )
 
 
 def test_imports_are_absolute() -> None:
-    refused([i for i in IMPORTS if i.module.startswith(".")])
+    refused([i for i in imports() if i.module.startswith(".")])
 
 
 LATER = {  # for a few: what asks installed packages, starts C compilers, is shown by notebooks
@@ -121,7 +131,7 @@ def test_only_optional_third_parties_are_imported_inside_functions() -> None:
     refused(
         [
             i
-            for i in IMPORTS
+            for i in imports()
             if i.inside_function
             and i.room != "driver"
             and i.module.split(".")[0] in always
@@ -135,7 +145,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     whenever it is closed."""
     files = {_module(f): f for f in FILES}
     graph: dict[str, set[str]] = {name: set() for name in files}
-    for i in IMPORTS:
+    for i in imports():
         parent = i.module.rpartition(".")[0]
         graph[_module(i.file)].add(i.module if i.module in files else parent)
     done: set[str] = set()

@@ -6,6 +6,8 @@ Where a thing has a name in the literature of compilers, code and docs use that 
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -223,11 +225,18 @@ OURS = (
 
 def texts(under: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """(path from the root, content) of each file of text."""
-    for name in under:
-        top = ROOT / name
-        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
-            if path.suffix in TEXT and path.is_file() and path != Path(__file__):
-                yield path.relative_to(ROOT).as_posix(), path.read_text()
+    return itertools.chain.from_iterable(map(texts_of, under))
+
+
+@functools.cache
+def texts_of(name: str) -> list[tuple[str, str]]:
+    """Those of one file or folder."""
+    top = ROOT / name
+    return [
+        (path.relative_to(ROOT).as_posix(), path.read_text())
+        for path in (sorted(top.rglob("*")) if top.is_dir() else [top])
+        if path.suffix in TEXT and path.is_file() and path != Path(__file__)
+    ]
 
 
 def uses(old: Old) -> list[str]:

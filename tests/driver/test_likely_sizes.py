@@ -116,6 +116,7 @@ def moved(axes: str, perm: tuple[int, ...], dtype: str = "u8", *, made: str = ""
     return build.finish({"y": y})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("dtype", "made", "threads"),
     [("u8", "", 1), ("u8", "after", 2), ("f32", "", 2), ("f32", "before", 1), ("f16", "", 1)],

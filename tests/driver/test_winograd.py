@@ -60,6 +60,7 @@ VOLUMES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("open_axes", ["dhw", "d", "dh", "hw", "w"])
 @pytest.mark.parametrize(("taps", "dilation"), [((3, 3, 3), 1), ((1, 3, 3), 1), ((2, 3, 3), 2)])
 def test_one_compilation_takes_volumes_of_any_size(

@@ -237,6 +237,7 @@ def test_a_branch_that_is_not_taken_asks_nothing(then, constants, wrong):
         run(TRUE, wrong)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("has_branches", [True, False])
 @pytest.mark.parametrize(
     "then, constants, shapes, fits, wrong",

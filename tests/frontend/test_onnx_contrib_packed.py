@@ -45,6 +45,7 @@ def test_convolutions(
           tolerance=1e-5, state_update_capacity=room, **attrs)  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
 @pytest.mark.parametrize("form", ["ragged", "uniform", "batched"])
 def test_delta_nets(draw: np.random.Generator, rule: str, form: str) -> None:

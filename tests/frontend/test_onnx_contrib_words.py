@@ -19,6 +19,7 @@ def draw() -> np.random.Generator:
     return np.random.default_rng(17)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("of", [np.int64, np.int32])
 @pytest.mark.parametrize(
     ("past", "ends", "segments"),

@@ -83,6 +83,7 @@ def check(model: onnx.ModelProto, inputs: dict[str, np.ndarray], sizes: set[int]
                 assert np.prod([as_int(d) or 0 for d in b.shape]) not in sizes, b
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fixed", [True, False], ids=["constant", "input"])
 @pytest.mark.parametrize("zeros", ["none", "one", "each"])
 @pytest.mark.parametrize(("left", "right"), [("u8", "i8"), ("u8", "u8"), ("i8", "i8")])
@@ -99,6 +100,7 @@ def test_matmul_integer(left: str, right: str, zeros: str, fixed: bool) -> None:
     check(m.made("MatMulInteger", names, TensorProto.INT32), m.inputs, {13 * 37, 37 * 19})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fixed", [True, False], ids=["constant", "input"])
 @pytest.mark.parametrize("groups", [1, 2, 6])
 @pytest.mark.parametrize(("left", "right"), [("u8", "i8"), ("u8", "u8")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,7 @@ def reference(x: np.ndarray, op: str, attrs: dict[str, Any]) -> np.ndarray:
     return np.nanmean(taps, axis=(4, 5))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", WINDOWS)
 def test_many_sizes_of_one_compilation(name: str, threads: int) -> None:
@@ -105,9 +107,9 @@ def test_many_sizes_of_one_compilation(name: str, threads: int) -> None:
         np.testing.assert_array_equal(found[1], found[0])
 
 
-def test_one_and_two_threads_agree() -> None:
+def test_one_and_two_threads_agree(turn: Callable[..., Any]) -> None:
     """In every bit."""
-    for op, attrs in WINDOWS.values():
+    for op, attrs in turn(list(WINDOWS.values()), 0):
         made = pool(op, **attrs)
         one, two = (
             compile_observed(made, cache=False, threads=t, pool=KernelPool(1)) for t in (1, 2)

@@ -39,6 +39,7 @@ def agree(op, arrays, outputs=1, opset=22, **attributes):
     return got
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("ratio", [0, 2])
 @pytest.mark.parametrize("transform", ["half_pixel", "output_half_pixel"])

@@ -59,6 +59,7 @@ def test_the_graph_has_no_gather() -> None:
     assert not {n.op for n in graph.nodes} & {"gather", "measure", "arange"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("times", [2, 3, 4, 8])
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("how", COORDINATES)
@@ -167,6 +168,7 @@ def test_crops_of_any_number_of_images():
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 1, 3), (1, 1, 1.5, 2.25)])
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 @pytest.mark.parametrize("version", [7, 9])

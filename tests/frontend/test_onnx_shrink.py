@@ -45,6 +45,7 @@ def shrunk(scales: tuple[float, float], **attrs: Any) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[opset], ir_version=9)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", HOW)
 @pytest.mark.parametrize("scales", [(0.5, 0.5), (0.25, 0.5), (1.0, 0.25), (2.0, 0.5)])
 def test_as_onnxruntime(name: str, scales: tuple[float, float]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,12 @@ LARGEST_INPUT = 16 << 20  # elements: an accepted model of huge inputs is not ca
 
 def preload(work: str) -> None:
     """Import what the openers need, so that every forked process has it from the start."""
-    if work == "import":
-        from tilewright.frontend import onnx
-
-        assert onnx.import_onnx
-    else:
-        import tilewright as tw
-
-        assert tw.compile and tw.load
+    needed = ["tilewright.frontend.onnx"]
+    if work != "import":
+        needed += ["tilewright.driver.compile", "tilewright.backend.cpu", "tilewright.runtime"]
+        needed += ["tilewright.strategy.cpu.families", "tilewright.codegen.llvm_compile"]
+    for name in needed:
+        importlib.import_module(name)
 
 
 def import_model(path: Path, may_run: bool) -> None:

@@ -123,6 +123,7 @@ def test_few_channels_in_tiles(channels, algorithms, is_open):
     assert made == [{"winograd": "winograd_packed"}.get(a, a) for a in algorithms]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("draw", [np.random.default_rng() for _ in range(6)])
 def test_few_channels_give_what_plain_operators_give(draw, threads):
@@ -151,6 +152,7 @@ def test_groups_of_one_result_want_no_packed_image(channels, groups):
     assert chain((42, 37), channels, groups, kernel=1, groups=groups) == ["conv"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("is_open", [False, True])

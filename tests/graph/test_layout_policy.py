@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -133,11 +134,11 @@ def test_random_answers_give_the_same_results(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_random_answers_compile_and_run(name: str) -> None:
+def test_random_answers_compile_and_run(name: str, draws: Callable[[int], int]) -> None:
     graph = MODELS[name]()
     arrays = random_inputs(graph)
     (want,) = evaluate(graph, arrays)
-    for seed in range(6):
+    for seed in range(draws(6)):
         decisions = at_random(100 + seed)
         (got,) = compiled(graph, decisions)(*arrays)
         assert decisions.taken

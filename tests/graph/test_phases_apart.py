@@ -56,6 +56,7 @@ def test_what_few_channels_save_is_not_worth_a_pass():
     assert "conv_transpose_packed" in made
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "case",
     [

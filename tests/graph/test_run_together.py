@@ -165,6 +165,7 @@ def test_a_profile_counts_each_of_a_team():
     assert sum(k.microseconds for k in profile) < 1.01 * profile.microseconds
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("lengths", [False, True])
 @pytest.mark.parametrize("op", ["lstm", "gru", "rnn"])
 def test_threads_change_no_bit(op, lengths):

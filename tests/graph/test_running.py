@@ -30,6 +30,7 @@ def running(op: str, of: str, shape: tuple[int | str, ...], axis: int, **attrs: 
     return build.finish([build.emit(op, build.input("x", of, sizes), axis=axis, **attrs)])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
@@ -53,6 +54,7 @@ def test_an_element_is_read_once_and_its_result_stored_once() -> None:
     assert state.scope == "local" and len(job.func.buffers) == 2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("axis", [0, 1, 2])

@@ -44,6 +44,7 @@ def test_how_many_pools(op, case):
     assert [node.op for node in made.nodes].count(op) == CASES[case][-1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("batch", [2, None])
 @pytest.mark.parametrize("op", ["max_pool", "avg_pool", "avg_pool with its edge"])

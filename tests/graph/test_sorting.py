@@ -83,6 +83,7 @@ def test_threads_share_the_lines(rows: int, length: int, k: int) -> None:
     assert ("sort_keys" in own) == (rows > 1 and k == length)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("of", ["f32", "i32", "u32"])
 @pytest.mark.parametrize(
@@ -109,6 +110,7 @@ def test_short_lines_side_by_side(of, shape, axis, k, largest) -> None:
 LENGTHS = [0, 1, 2, 7, 15, 16, 17, 33, 50, 64, 100, 300]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("of", "largest"), [("f32", True), ("i32", False)])
 @pytest.mark.parametrize("k", [1, 5, 12, 30])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -339,13 +340,16 @@ def programs(draw: st.DrawFn) -> Func:
     return Programs(draw).func()
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(programs())
-def test_parse_of_print_is_the_program(func: Func) -> None:
-    text = print_func(func)
-    again = parse_func(text)
-    assert again == func
-    assert print_func(again) == text
+def test_parse_of_print_is_the_program(draws: Callable[[int], int]) -> None:
+    @settings(max_examples=draws(150), deadline=None, derandomize=True)
+    @given(programs())
+    def holds(func: Func) -> None:
+        text = print_func(func)
+        again = parse_func(text)
+        assert again == func
+        assert print_func(again) == text
+
+    holds()
 
 
 # Marks and faults -----

@@ -1,7 +1,8 @@
 """Installs in fresh environments, by pip and nothing else, with no compiler on the path.
 
-Each Python of 3.10 and later that is on the path or among those of pyenv gets the wheel and the
-runtime's, side by side; the sdist is installed once, with the compiler that comes as a package.
+Pythons of 3.10 and later that are on the path or among those of pyenv get the runtime's wheel (of
+five versions three, all with --long), two of them both wheels, side by side; the sdist is installed
+once, with the compiler that comes as a package.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_runtime_with_numpy_alone(
     wheels: tuple[Path, Path], artifacts: Path, version: str, tmp_path: Path
@@ -106,7 +108,7 @@ def test_the_runtime_with_numpy_alone(
     assert told.split() == ["10", *sorted(MODELS)]
 
 
-@pytest.mark.parametrize("version", VERSIONS[::3])  # far apart; the test above takes all
+@pytest.mark.parametrize("version", VERSIONS[::3])  # far apart
 def test_both_side_by_side(
     wheels: tuple[Path, Path], artifacts: Path, version: str, tmp_path: Path
 ) -> None:

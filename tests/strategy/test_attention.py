@@ -118,6 +118,7 @@ def test_open_batch_and_number_of_queries() -> None:
 LENGTHS = (1, 2, 7, 16, 33, 197, 600)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", ("heads", "batch", "many heads", "biases", "some queries"))
 @pytest.mark.parametrize("threads", (1, 2))
 def test_open_number_of_keys(case: str, threads: int) -> None:

@@ -128,6 +128,7 @@ def test_many_weights_are_split_instead(channels, size, spread):
     assert (chunk < tiles) == spread
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [7, 13, 31])
 @pytest.mark.parametrize("threads", [2, 3, 5])
 @pytest.mark.parametrize("taps", [1, 3])

@@ -72,6 +72,7 @@ def test_axes_of_size_one_do_not_part_the_loops_that_run_in_parallel(op, shape):
         assert "parallel" in {n.kind for n in visit(func.body) if isinstance(n, For)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("shape", [*SHAPES, (7, 5), (2, 300, 17)], ids=str)
 @pytest.mark.parametrize("op", OPS)

@@ -224,11 +224,11 @@ def named(own, row):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_point_computes_the_same(case):
+def test_every_point_computes_the_same(case, draws):
     func, reference = CASES[case]()
     found = plans(func, CPU, 2)
     assert len(found) == 1 + (case == "padded")
-    drawn = [(p, r) for p in found for r in (p.pick, *p.draw(5, np.random.default_rng(3)))]
+    drawn = [(p, r) for p in found for r in (p.pick, *p.draw(draws(5), np.random.default_rng(3)))]
     for seed, (own, row) in enumerate(drawn):
         made = partial(func, CPU, 2, named(own, row))
         given, found = arrays_of(func, seed)

@@ -10,6 +10,7 @@ from tests.strategy.typed_products import FAMILIES, TYPES, draw_case, judge, ker
 from tilewright.graph import Builder
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_few_shapes(family: str, types: str) -> None:

@@ -8,20 +8,8 @@ draws the real ones.
 from __future__ import annotations
 
 import torch
+import transformers  # its classes by their full names: naming one imports its file
 from torch import Tensor, nn
-from transformers import (
-    BertConfig,
-    BertModel,
-    DynamicCache,
-    GPT2Config,
-    GPT2LMHeadModel,
-    MobileNetV1Config,
-    MobileNetV1ForImageClassification,
-    MobileNetV2Config,
-    MobileNetV2ForImageClassification,
-    ResNetConfig,
-    ResNetForImageClassification,
-)
 
 CLASSES = 1000
 
@@ -38,27 +26,29 @@ class Classifier(nn.Module):
 
 
 def resnet18() -> nn.Module:
-    config = ResNetConfig(
+    config = transformers.ResNetConfig(
         layer_type="basic",
         depths=[2, 2, 2, 2],
         hidden_sizes=[64, 128, 256, 512],
         num_labels=CLASSES,
     )
-    return Classifier(ResNetForImageClassification(config))
+    return Classifier(transformers.ResNetForImageClassification(config))
 
 
 def resnet50() -> nn.Module:
-    return Classifier(ResNetForImageClassification(ResNetConfig(num_labels=CLASSES)))
+    return Classifier(
+        transformers.ResNetForImageClassification(transformers.ResNetConfig(num_labels=CLASSES))
+    )
 
 
 def mobilenet_v1() -> nn.Module:
-    config = MobileNetV1Config(num_labels=CLASSES)
-    return Classifier(MobileNetV1ForImageClassification(config))
+    config = transformers.MobileNetV1Config(num_labels=CLASSES)
+    return Classifier(transformers.MobileNetV1ForImageClassification(config))
 
 
 def mobilenet_v2() -> nn.Module:
-    config = MobileNetV2Config(num_labels=CLASSES)
-    return Classifier(MobileNetV2ForImageClassification(config))
+    config = transformers.MobileNetV2Config(num_labels=CLASSES)
+    return Classifier(transformers.MobileNetV2ForImageClassification(config))
 
 
 class Product(nn.Module):
@@ -163,7 +153,7 @@ class Bert(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.network = BertModel(BertConfig(attn_implementation="eager"))
+        self.network = transformers.BertModel(transformers.BertConfig(attn_implementation="eager"))
 
     def forward(self, tokens: Tensor, mask: Tensor, types: Tensor) -> tuple[Tensor, Tensor]:
         result = self.network(input_ids=tokens, attention_mask=mask, token_type_ids=types)
@@ -175,7 +165,7 @@ class Gpt2(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.network = GPT2LMHeadModel(GPT2Config())
+        self.network = transformers.GPT2LMHeadModel(transformers.GPT2Config())
 
     def forward(self, tokens: Tensor) -> tuple[Tensor]:
         return (self.network(tokens, use_cache=False).logits,)
@@ -190,10 +180,10 @@ class Gpt2Decode(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.network = GPT2LMHeadModel(GPT2Config())
+        self.network = transformers.GPT2LMHeadModel(transformers.GPT2Config())
 
     def forward(self, token: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
-        cache = DynamicCache()
+        cache = transformers.DynamicCache()
         for layer in range(len(past) // 2):
             cache.update(past[2 * layer], past[2 * layer + 1], layer)
         result = self.network(token, past_key_values=cache, use_cache=True)

@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
 import tilewright as tw
@@ -111,6 +110,9 @@ class Calls(nn.Module):
 
 
 def entries() -> Iterator[tuple[str, Any]]:
+    # seconds, for those who ask
+    from torch.testing._internal.common_methods_invocations import op_db
+
     for op in op_db:
         if torch.float32 in op.supported_dtypes("cpu"):
             yield f"{op.name}.{op.variant_test_name}".rstrip("."), op
