@@ -262,7 +262,19 @@ def blocks(root: Node) -> list[Block]:
 def names(root: Node) -> set[str]:
     """Every name in use: variables, loops, blocks and buffers, and what a function takes, were it
     only a size of a buffer."""
-    found: set[str] = set()
+    if isinstance(root, Func):  # binds all that its expressions use: its statements tell
+        found = {p.name for p in root.params}
+        for s in statements(root.body):
+            kind = s.__class__
+            if kind is For or kind is Let:
+                found.add(s.var.name)  # type: ignore[attr-defined]
+            elif kind is Block:
+                found.add(s.name)  # type: ignore[attr-defined]
+                found.update([axis.var.name for axis in s.axes])  # type: ignore[attr-defined]
+            elif kind is Alloc:
+                found.add(s.buffer.name)  # type: ignore[attr-defined]
+        return found
+    found = set[str]()
     for n in visit(root):
         if isinstance(n, Var):
             found.add(n.name)
@@ -270,8 +282,6 @@ def names(root: Node) -> set[str]:
             found.add(n.var.name)
         elif isinstance(n, Block):
             found.add(n.name)
-        elif isinstance(n, Func):
-            found.update(p.name for p in n.params)
         if isinstance(n, Load | Store | Region | Alloc):
             found.add(n.buffer.name)
     return found
