@@ -6,11 +6,12 @@ node, so a pass is a plain function and not a visitor class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from tilewright.ir.expr import (
     Binary,
+    BinaryOp,
     Buffer,
     Call,
     Cast,
@@ -46,6 +47,23 @@ def visit(root: Node) -> Iterator[Node]:
             stack += (current.b, current.a)
         elif kind not in _LEAVES:
             stack += current.children()[::-1]
+
+
+def operators(root: Node, ops: Collection[BinaryOp]) -> list[Binary]:
+    """Every operator of two operands below `root`, or that is it, which is one of `ops`: parents
+    first, in program order."""
+    found: list[Binary] = []
+    stack: list[Any] = [root]
+    while stack:
+        n = stack.pop()
+        kind = n.__class__
+        if kind is Binary:
+            if n.op in ops:
+                found.append(n)
+            stack += (n.b, n.a)
+        elif kind not in _LEAVES:
+            stack += n.children()[::-1]
+    return found
 
 
 def distinct(roots: Iterable[Node]) -> Iterator[Node]:
