@@ -1,10 +1,13 @@
 """Machine descriptions: what the words mean, and that the line gives the description back."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.target.feature_names import printed_by_llvm
+from tilewright.support.cache import Cache
 from tilewright.support.errors import CompileError
-from tilewright.target import Target, target
+from tilewright.target import Target, processors, target
 from tilewright.target.feature_names import NAMES
 from tilewright.target.processors import ARCHITECTURES, known_features
 
@@ -69,6 +72,19 @@ def test_some_machines_multiply_one_wide_vector_a_cycle(line: str, rate: int) ->
 
 def test_no_vectors_is_one_lane() -> None:
     assert target("cpu -mtriple=riscv64-unknown-linux-gnu").lanes(32) == 1
+
+
+def test_host_is_what_llvm_said_of_this_machine_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said, asked = processors._asked(), list[int]()
+    monkeypatch.setattr(processors, "_memory", [])
+    monkeypatch.setattr(processors, "_asked", lambda: asked.append(1) or said)
+    assert processors._told() == said and len(asked) == 1  # nobody has a memory
+    processors.remember_host(Cache(tmp_path), lambda: "model name: this one")
+    assert [processors._told() for _ in range(2)] == [said, said] and len(asked) == 2
+    processors.remember_host(Cache(tmp_path), lambda: "model name: another")
+    assert processors._told() == said and len(asked) == 3
 
 
 def test_host_has_cores_caches_and_vectors() -> None:

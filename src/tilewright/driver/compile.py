@@ -23,9 +23,9 @@ import numpy as np
 
 from tilewright import te
 from tilewright.backend.backend import backend_of, native_of
-from tilewright.driver.identity import artifact_key, file_identity
+from tilewright.driver.identity import artifact_key, file_identity, machine_identity
 from tilewright.driver.kept import NOTE, open_kept
-from tilewright.driver.kernel_cache import KernelCache
+from tilewright.driver.kernel_cache import KernelCache, kernel_store
 from tilewright.driver.kernels import Job, Kernel, KernelPool, nothing
 from tilewright.driver.likely_sizes import of_likely_sizes
 from tilewright.driver.observe import Watch, watch
@@ -62,7 +62,7 @@ from tilewright.support.files import writing
 from tilewright.support.logs import INFO, log
 from tilewright.support.mapped import release_libraries, release_pages
 from tilewright.support.memory import give_back, memory_told
-from tilewright.target.processors import architecture, host, is_linked
+from tilewright.target.processors import architecture, host, is_linked, remember_host
 from tilewright.target.target import Target
 from tilewright.target.target import target as read_target
 
@@ -104,6 +104,8 @@ def compile_observed(
     known not to be in the cache. `points`: gives jobs the points that they are compiled by, instead
     of a database; nothing then comes from the cache of models. Raises MemoryFault where memory
     cannot be had."""
+    if cache:
+        remember_host(kernel_store(), machine_identity)
     machines, count = machines_of(target), thread_count_of(threads)
     if opt_level not in range(4):
         raise CompileError(

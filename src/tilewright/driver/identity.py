@@ -218,7 +218,7 @@ def machine_identity() -> str:
         import platform
 
         return repr(platform.uname())
-    kept = ("vendor", "model", "flags", "Features", "CPU ")
+    kept = ("vendor", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
     return "\n".join(line for line in lines if line.startswith(kept))
 
 

@@ -26,13 +26,18 @@ from tilewright.target.target import Target
 PART = 8  # kernels take at most one in so many of the bytes that models may
 
 
+def kernel_store() -> Cache:
+    """What is known of kernels and of the machine that they are for, as the knobs say."""
+    limit = (knobs.CACHE_MB.read() << 20) // PART
+    return Cache(knobs.kernel_folder(), limit, within=knobs.cache_folder())
+
+
 class KernelCache:
     """The cache as one compilation sees it: a context manager, at whose end what is new is kept.
     known: how many of its jobs were there."""
 
     def __init__(self) -> None:
-        limit = (knobs.CACHE_MB.read() << 20) // PART
-        self.store = Cache(knobs.kernel_folder(), limit, within=knobs.cache_folder())
+        self.store = kernel_store()
         self.made_by = makers(self.store)
         self.known = 0
         self._asked: list[str] = []  # a key for each job, "" where it was known

@@ -211,7 +211,7 @@ class Const(Expr):
     is_plain = True
 
     def key(self) -> tuple[Any, ...]:
-        if self.dtype.kind != "float":
+        if not self.dtype.is_float:
             return (self.value, self.dtype)
         value = self.dtype.round(float(self.value))
         return ("nan" if value != value else struct.pack("<d", value), self.dtype)
@@ -234,22 +234,17 @@ class Binary(Expr):
     op: BinaryOp
     a: Expr
     b: Expr
-    derived = ("dtype", "is_plain")
-
-    def derive(self) -> None:
-        a = self.a
-        self.dtype = bool_ if self.op in COMPARISONS else a.dtype
-        self.is_plain = a.is_plain and self.b.is_plain
+    derived = (
+        "dtype = bool_ if op in COMPARISONS else a.dtype",
+        "is_plain = a.is_plain and b.is_plain",
+    )
 
 
 @node
 class Unary(Expr):
     op: UnaryOp
     a: Expr
-    derived = ("dtype",)
-
-    def derive(self) -> None:
-        self.dtype = bool_ if self.op in PREDICATES else self.a.dtype
+    derived = ("dtype = bool_ if op in PREDICATES else a.dtype",)
 
 
 @node
@@ -269,10 +264,7 @@ class Select(Expr):
     cond: Expr
     then: Expr
     other: Expr
-    derived = ("dtype",)
-
-    def derive(self) -> None:
-        self.dtype = self.then.dtype
+    derived = ("dtype = then.dtype",)
 
 
 @node
@@ -300,10 +292,7 @@ class Load(Expr):
 
     buffer: Buffer
     indices: tuple[Expr, ...]
-    derived = ("dtype",)
-
-    def derive(self) -> None:
-        self.dtype = self.buffer.dtype
+    derived = ("dtype = buffer.dtype",)
 
 
 @node

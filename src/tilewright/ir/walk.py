@@ -6,11 +6,12 @@ node, so a pass is a plain function and not a visitor class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from tilewright.ir.expr import (
     Binary,
+    BinaryOp,
     Buffer,
     Call,
     Cast,
@@ -46,6 +47,23 @@ def visit(root: Node) -> Iterator[Node]:
             stack += (current.b, current.a)
         elif kind not in _LEAVES:
             stack += current.children()[::-1]
+
+
+def operators(root: Node, ops: Collection[BinaryOp]) -> list[Binary]:
+    """Every operator of two operands below `root`, or that is it, which is one of `ops`: parents
+    first, in program order."""
+    found: list[Binary] = []
+    stack: list[Any] = [root]
+    while stack:
+        n = stack.pop()
+        kind = n.__class__
+        if kind is Binary:
+            if n.op in ops:
+                found.append(n)
+            stack += (n.b, n.a)
+        elif kind not in _LEAVES:
+            stack += n.children()[::-1]
+    return found
 
 
 def distinct(roots: Iterable[Node]) -> Iterator[Node]:
@@ -262,7 +280,19 @@ def blocks(root: Node) -> list[Block]:
 def names(root: Node) -> set[str]:
     """Every name in use: variables, loops, blocks and buffers, and what a function takes, were it
     only a size of a buffer."""
-    found: set[str] = set()
+    if isinstance(root, Func):  # binds all that its expressions use: its statements tell
+        found = {p.name for p in root.params}
+        for s in statements(root.body):
+            kind = s.__class__
+            if kind is For or kind is Let:
+                found.add(s.var.name)  # type: ignore[attr-defined]
+            elif kind is Block:
+                found.add(s.name)  # type: ignore[attr-defined]
+                found.update([axis.var.name for axis in s.axes])  # type: ignore[attr-defined]
+            elif kind is Alloc:
+                found.add(s.buffer.name)  # type: ignore[attr-defined]
+        return found
+    found = set[str]()
     for n in visit(root):
         if isinstance(n, Var):
             found.add(n.name)
@@ -270,8 +300,6 @@ def names(root: Node) -> set[str]:
             found.add(n.var.name)
         elif isinstance(n, Block):
             found.add(n.name)
-        elif isinstance(n, Func):
-            found.update(p.name for p in n.params)
         if isinstance(n, Load | Store | Region | Alloc):
             found.add(n.buffer.name)
     return found

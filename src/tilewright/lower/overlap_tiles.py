@@ -17,7 +17,7 @@ from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, Buffer, Expr, Select, Var, as_int, const, minimum
 from tilewright.ir.stmt import Alloc, Eval, For, Func, Let, Stmt, Store
-from tilewright.ir.walk import free_vars, fresh, loads, names, reads, statements, visit
+from tilewright.ir.walk import distinct, free_vars, fresh, loads, names, reads, statements
 from tilewright.lower.copies import accumulates, is_of_element, is_prefetch, whole_numbers
 from tilewright.lower.overlap_tails import conditions_of, without_guards
 from tilewright.lower.partition_loops import BOUNDS
@@ -149,7 +149,7 @@ def _may_repeat(body: Stmt, tiles: _Tiles, known: Facts) -> bool:
         return False
     if any(isinstance(s, Eval) and not is_prefetch(s) for s in inside):
         return False
-    chosen = (n.cond for n in visit(body) if isinstance(n, Select))
+    chosen = (n.cond for n in distinct([body]) if isinstance(n, Select))
     if any(tiles.loop in free_vars(cond) for cond in chosen):
         return False  # taps beside the image: `partition_loops` cuts where a tile has none
     return all(

@@ -34,7 +34,16 @@ from tilewright.ir.expr import (
     minimum,
 )
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
-from tilewright.ir.walk import contains, distinct, free_vars, loads, reads, stores, visit
+from tilewright.ir.walk import (
+    contains,
+    distinct,
+    free_vars,
+    loads,
+    operators,
+    reads,
+    stores,
+    visit,
+)
 from tilewright.lower.copies import accesses_of, is_prefetch, own_memory, stores_of
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.support.record import record
@@ -43,7 +52,7 @@ BUDGET = 800  # stores (counted as often as they are unrolled) that copies may a
 LIGHT = 8  # a body of fewer stores and loads is not worth a branch
 FEW = 8  # rounds beyond the end of what is read that are not worth code of their own
 
-_ENDS = (BinaryOp.min, BinaryOp.max)
+_ENDS = frozenset({BinaryOp.min, BinaryOp.max})
 BOUNDS = {BinaryOp.lt: (1, -1), BinaryOp.le: (1, 0), BinaryOp.gt: (-1, -1), BinaryOp.ge: (-1, 0)}
 
 
@@ -128,7 +137,7 @@ class _Partition:
         known = self.clamped.get(id(store))
         if known is None:
             indices = [i for n in loads(store.value) for i in n.indices]
-            ends = [m for i in indices for m in visit(i) if isinstance(m, Binary) and m.op in _ENDS]
+            ends = [m for i in indices for m in operators(i, _ENDS)]
             known = self.clamped[id(store)] = store, ends
         return known[1]
 
@@ -490,7 +499,7 @@ def _may_cut(s: For) -> bool:
 def _may_end(s: For) -> bool:
     """Does a round say that no later one does anything? Code generation looks for that in
     the body itself, and not in branches."""
-    return any(isinstance(n, Call) and n.name == "again" for n in visit(s.body))
+    return any(isinstance(n, Call) and n.name == "again" for n in distinct([s.body]))
 
 
 def _is_idle(s: Any, known: Facts) -> bool:

@@ -14,10 +14,11 @@ from typing import Any
 from tilewright.arith.simplify import simplify
 from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Select, Var, as_int, const, eq
 from tilewright.ir.stmt import For, Func, If, Stmt
-from tilewright.ir.walk import contains, free_vars, rewrite, visit
+from tilewright.ir.walk import contains, free_vars, operators, rewrite
 
 MOST_LINES = 4
 NEAR = 4  # vectors that are read to choose elements from
+_REMAINDERS = frozenset({BinaryOp.floormod})
 
 
 def read_lines(func: Func) -> Func:
@@ -55,7 +56,7 @@ def _in_loops(s: Any, known: frozenset[Var]) -> Any:
 def _lines(load: Load, lane: Var, known: frozenset[Var], lanes: int) -> Expr:
     """A read as a choice among lines, if its lanes are on a few that lie far apart."""
     (index,) = load.indices
-    found = {n for n in visit(index) if _tells_line(n, lane, known)}
+    found = {n for n in operators(index, _REMAINDERS) if _tells_line(n, lane, known)}
     if len(found) != 1:
         return load
     (line,) = found
@@ -76,12 +77,10 @@ def _at(index: Expr, line: Expr, k: int) -> Expr:
     return simplify(rewrite(index, (Binary,), lambda n: const(k) if n == line else n))
 
 
-def _tells_line(n: Any, lane: Var, known: frozenset[Var]) -> bool:
-    """Is it a remainder of the lane's number, by which it is on one of few lines?"""
+def _tells_line(n: Binary, lane: Var, known: frozenset[Var]) -> bool:
+    """Is a remainder that of the lane's number, by which it is on one of few lines?"""
     return (
-        isinstance(n, Binary)
-        and n.op is BinaryOp.floormod
-        and isinstance(n.b, Const)
+        isinstance(n.b, Const)
         and 2 <= n.b.value <= MOST_LINES
         and lane in (used := free_vars(n.a))
         and used <= known

@@ -71,10 +71,11 @@ def node(cls: Any = None, *, not_children: tuple[str, ...] = ()) -> Any:
     A field is a *child* if its annotation names a node class, alone, in `X | None` or in `tuple[X,
     ...]`. `not_children` excludes fields (the variable that a loop binds is not an expression to
     rewrite). A class attribute `leaf = True` keeps the class itself from ever being a child
-    (buffers). A method `derive(self)` runs at the end of the constructor and may set the slots
-    named in `derived`. A method `key(self)` replaces the tuple of fields in `==` and `hash`. A
-    class attribute `interned = True` says that there is one object for each value, which stays for
-    good: then `==` and `hash` are the object's own, which dictionaries know without a call.
+    (buffers). `derived` names slots that the constructor sets at its end: by what stands behind
+    " = ", an expression of the fields, which costs no call, or by a method `derive(self)`. A method
+    `key(self)` replaces the tuple of fields in `==` and `hash`. A class attribute `interned = True`
+    says that there is one object for each value, which stays for good: then `==` and `hash` are the
+    object's own, which dictionaries know without a call.
     """
     if cls is None:
         return functools.partial(_build, not_children=not_children)
@@ -89,7 +90,7 @@ def _build(cls: type, not_children: tuple[str, ...]) -> type:
     body = {
         k: v for k, v in cls.__dict__.items() if k not in (*defaults, "__dict__", "__weakref__")
     }
-    body["__slots__"] = (*fields, *derived, "_hash")
+    body["__slots__"] = (*fields, *(d.partition(" = ")[0] for d in derived), "_hash")
     body["fields"] = fields
     made = type(cls)(cls.__name__, cls.__bases__, body)
     kinds = {
@@ -102,6 +103,8 @@ def _build(cls: type, not_children: tuple[str, ...]) -> type:
     scope["_made"] = {}
     scope["Node"], scope["_same"] = Node, object()
     module = sys.modules[cls.__module__]
+    used = {word for d in derived for word in re.findall(r"\w+", d.partition(" = ")[2])}
+    scope |= {word: module.__dict__[word] for word in used if word in module.__dict__}
     file = getattr(module, "__file__", None) or module.__name__  # what is typed in has no file
     exec(compiled(source, cls.__name__, file), scope)
     for name in _GENERATED:
@@ -147,9 +150,11 @@ def _comparing(fields: tuple[str, ...], defaults: dict[str, Any], cls: type) -> 
     """The constructor, `==` and `hash`, as Python text."""
     lines = [f"def __init__(self, {_parameters(fields, defaults)}):"]
     lines += [f"    self.{f} = {f}" for f in fields] + ["    self._hash = None"]
+    lines += [f"    self.{d}" for d in cls.__dict__.get("derived", ()) if " = " in d]
     lines += ["    self.derive()"] if hasattr(cls, "derive") else []
     key = "key" in cls.__dict__
-    mine = "self.key()" if key else _tuple(fields)
+    name = f"{cls.__name__!r}, "
+    mine = f"({name}self.key())" if key else f"({name}{''.join(f'self.{f}, ' for f in fields)})"
     same = (
         "self.key() == other.key()"
         if key
@@ -159,12 +164,15 @@ def _comparing(fields: tuple[str, ...], defaults: dict[str, Any], cls: type) -> 
         "def __eq__(self, other):",
         "    if self is other: return True",
         "    if self.__class__ is not other.__class__: return False",
-        "    if self._hash is not None and other._hash is not None and self._hash != other._hash:",
+        "    mine = self._hash",
+        "    if mine is not None and other._hash is not None and mine != other._hash:",
         "        return False",
         f"    return {same or 'True'}",
         "def __hash__(self):",
-        "    if self._hash is None: self._hash = hash((self.__class__.__name__, " + mine + "))",
-        "    return self._hash",
+        "    found = self._hash",
+        "    if found is None:",
+        f"        found = self._hash = hash({mine})",
+        "    return found",
     ]
     return "\n".join(lines) + "\n"
 

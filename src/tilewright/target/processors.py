@@ -7,10 +7,13 @@ this project knows to use. LLVM's own tables cannot be asked through llvmlite: w
 from __future__ import annotations
 
 import functools
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-from tilewright.support.llvm import says
+from tilewright.support.cache import Cache, make_key
+from tilewright.support.llvm import release, says
 
 _V1 = "sse sse2"
 _V2 = _V1 + " sse3 ssse3 sse4.1 sse4.2 popcnt"
@@ -147,13 +150,46 @@ def as_linux(triple: str) -> str:
     return ARCHITECTURES[architecture(triple)][2]
 
 
+_memory: list[tuple[Cache, Callable[[], str]]] = []  # see `remember_host`
+
+
+def remember_host(memory: Cache, machine: Callable[[], str]) -> None:
+    """Let `host` take from `memory` what LLVM said of this machine to an earlier process, or leave
+    it there. machine: gives what tells this processor from all others."""
+    _memory[:] = [(memory, machine)]
+
+
+def _asked() -> tuple[str, str, str]:
+    """What LLVM says of this machine: its triple, its processor's name, features on and off."""
+    return (
+        says("LLVMPY_GetDefaultTargetTriple"),
+        says("LLVMPY_GetHostCPUName"),
+        says("LLVMPY_GetHostCPUFeatures"),
+    )
+
+
+def _told() -> tuple[str, str, str]:
+    """As `_asked`, from the memory if it knows: loading LLVM takes a third of a Python's start."""
+    if not _memory:
+        return _asked()
+    ((memory, machine),) = _memory
+    key = make_key("host", machine(), release())
+    known = memory.fetch_bytes(key)
+    if known is not None:
+        triple, cpu, features = json.loads(known)
+        return triple, cpu, features
+    told = _asked()
+    memory.store_bytes(key, json.dumps(told).encode())
+    return told
+
+
 @functools.lru_cache(maxsize=1)
 def host() -> tuple[str, str, frozenset[str]]:
-    """This machine: LLVM's processor name, its triple, its features. Loads LLVM."""
-    triple = as_linux(says("LLVMPY_GetDefaultTargetTriple"))
-    cpu = says("LLVMPY_GetHostCPUName")
-    told_on = says("LLVMPY_GetHostCPUFeatures").split(",")
-    have = frozenset(f[1:] for f in told_on if f.startswith("+")) & KNOWN_FEATURES
+    """This machine: LLVM's processor name, its triple, its features. Loads LLVM, unless an earlier
+    process left what it says (`remember_host`)."""
+    triple, cpu, told_on = _told()
+    triple = as_linux(triple)
+    have = frozenset(f[1:] for f in told_on.split(",") if f.startswith("+")) & KNOWN_FEATURES
     told = features(cpu, triple)
     if told is None:  # newer than our table: say what it has, under the name that runs everywhere
         cpu = generic(triple)
