@@ -205,9 +205,7 @@ class _Regroup:
         return substitute(e, {vector: self.first + vector})
 
 
-def panels_of_batches(
-    s: For, known: Facts, taken: set[str]
-) -> tuple[dict[Var, Expr], For] | None:
+def panels_of_batches(s: For, known: Facts, taken: set[str]) -> tuple[dict[Var, Expr], For] | None:
     """The loop over the panels of a batch of which loop `s` was made where only the run knows how
     many batches there are, and which of its rounds those are; None if it is no such loop."""
     form = known.affine(s.extent)

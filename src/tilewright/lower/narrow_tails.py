@@ -129,7 +129,7 @@ class _Narrow:
         self, fused: For, places: dict[Var, Expr], panel: For, loop: For, known: Facts
     ) -> For | None:
         """A loop over the tiles of each panel as those would be that it was made of."""
-        known = known.extended({v: (0, None) for v in places})
+        known = known.extended(dict.fromkeys(places, (0, None)))
         for s in (panel, loop):
             known = known.bind(s.var, *loop_range(s))
         made = self.narrowed(loop, known, panel)
