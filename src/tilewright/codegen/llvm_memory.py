@@ -8,6 +8,7 @@ nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import gcd
 
@@ -31,6 +32,7 @@ from tilewright.ir.expr import Buffer
 
 WORD = 8  # bytes
 MOST_COVER = 4  # vectors that are loaded to choose one from
+MOST_READERS = 4  # lanes of one element, whose masks are put together
 Cells = dict[int, Value]  # what elements of a buffer hold, by the first of a vector
 Elements = tuple[object, ...]  # which elements, in which state of their buffer
 
@@ -331,26 +333,34 @@ class Memory:
         return made
 
     def collect_some(self, buffer: Buffer, index: Linear, mask: str, lanes: int) -> str:
-        """As `collect`, for elements that are apart and a mask that only the run knows: vectors
-        that cover them are loaded where the mask lets an element through."""
+        """As `collect`, for a mask that only the run knows: vectors that cover the elements are
+        loaded where the mask lets one through, for whichever of the lanes that read it."""
         offsets, size = [*(index.offsets or ())], _align(buffer.dtype)
         least, kind, flag = min(offsets), memory(buffer.dtype, lanes), vector("i1", lanes)
         name = f"llvm.masked.load.{mangle(kind)}.p0"
         self.b.declarations.add(f"declare {kind} @{name}(ptr, {flag}, {kind})")
         made = "poison"
         for start in range(least, max(offsets) + 1, lanes):
-            lane_of = {o - start: lane for lane, o in enumerate(offsets) if 0 <= o - start < lanes}
-            order = [lane_of.get(p, lanes) for p in range(lanes)]
-            let = self.b.pure(
-                f"shufflevector {flag} {mask}, {flag} zeroinitializer, "
-                f"<{lanes} x i32> {vector_constant(order, i32)}",
-                mask,
-            )
+            lanes_of: dict[int, list[int]] = {}
+            for lane, offset in enumerate(offsets):
+                if 0 <= offset - start < lanes:
+                    lanes_of.setdefault(offset - start, []).append(lane)
+            let = ""
+            for n in range(max(map(len, lanes_of.values()), default=0)):
+                order = [(*lanes_of.get(p, ()), *[lanes] * lanes)[n] for p in range(lanes)]
+                bits = self.b.pure(
+                    f"shufflevector {flag} {mask}, {flag} zeroinitializer, "
+                    f"<{lanes} x i32> {vector_constant(order, i32)}",
+                    mask,
+                )
+                let = self.b.pure(f"or {flag} {let}, {bits}", let, bits) if let else bits
+            if not let:
+                continue
             first = Linear(index.constant + start, index.terms)
             pointer = self.address(buffer, first, loads=True)
             passed = f"ptr align {size} {pointer}, {flag} {let}, {kind} zeroinitializer"
             text = self.read(buffer, f"call {kind} @{name}({passed})", pointer, let)
-            put = {lane: lanes + p for p, lane in lane_of.items()}
+            put = {lane: lanes + p for p, of in lanes_of.items() for lane in of}
             order = [put.get(lane, lane) for lane in range(lanes)]
             made = self.b.pure(
                 f"shufflevector {kind} {made}, {kind} {text}, "
@@ -573,11 +583,11 @@ class Memory:
 
 
 def _is_near(index: Linear, lanes: int) -> bool:
-    """Are the lanes' elements at known distances, each another one, and few vectors cover them?"""
+    """Are the lanes' elements at known distances, each read by few, and few vectors cover them?"""
     if index.offsets is None or index.varying is not None:
         return False
-    offsets = set(index.offsets)
-    return len(offsets) == lanes and max(offsets) - min(offsets) < MOST_COVER * lanes
+    most = max(Counter(index.offsets).values())
+    return most <= MOST_READERS and max(index.offsets) - min(index.offsets) < MOST_COVER * lanes
 
 
 def _is_read_in_halves(dtype: DType, count: int) -> bool:

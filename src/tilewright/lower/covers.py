@@ -39,7 +39,7 @@ def covers(
     if wide == 4:  # which no rest fills
         widths = {*widths - {4}, 3}
     if regrouped:
-        widths = {w for w in widths if w < regrouped} | {regrouped}
+        widths = {w for w in widths if w < regrouped or w * sums == keep} | {regrouped}
     if alone and max(widths) == least == 4:
         widths = {4, wide - 1}
     elif least == 4:

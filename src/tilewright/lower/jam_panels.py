@@ -205,9 +205,9 @@ class _Regroup:
         return substitute(e, {vector: self.first + vector})
 
 
-def panels_of_batches(s: For, known: Facts, taken: set[str]) -> tuple[Var, For] | None:
-    """The batch and the loop over its panels of which loop `s` was made where only the run knows
-    how many batches there are; None if it is no such loop."""
+def panels_of_batches(s: For, known: Facts, taken: set[str]) -> tuple[dict[Var, Expr], For] | None:
+    """The loop over the panels of a batch of which loop `s` was made where only the run knows how
+    many batches there are, and which of its rounds those are; None if it is no such loop."""
     form = known.affine(s.extent)
     panels = gcd(form.const, *form.terms.values())
     if panels < 2 or not form.terms or as_int(s.start) != 0:
@@ -227,39 +227,55 @@ def panels_of_batches(s: For, known: Facts, taken: set[str]) -> tuple[Var, For] 
         return inside.expr(made)
 
     try:
-        return batch, For(panel, const(0), const(panels), s.kind, apart(s.body))
+        places = {batch: s.var // const(panels), panel: s.var % const(panels)}
+        return places, For(panel, const(0), const(panels), s.kind, apart(s.body))
     except _Mixed:
         return None
 
 
-def panels_of_tiles(s: For, known: Facts, taken: set[str]) -> tuple[For, For] | None:
+def panels_of_tiles(
+    s: For, known: Facts, taken: set[str]
+) -> tuple[dict[Var, Expr], For, For] | None:
     """The loop over panels and that over tiles of an open number of rows, of which loop `s` was
-    made; None if it is no such loop."""
+    made, maybe with one over batches around them, and which of its rounds those of each are; None
+    if it is no such loop."""
     form = known.affine(s.extent)
     if form.const or len(form.terms) != 1 or as_int(s.start) != 0:
         return None
-    ((tiles, panels),) = form.terms.items()
+    ((open_part, panels),) = form.terms.items()
     if panels < 2:
         return None
-    panel, tile = (Var(fresh(name, taken)) for name in ("panel", "tile"))
-    parts = {s.var // tiles: panel, s.var % tiles: tile}
-
-    def apart(c: Any) -> Any:
-        if not isinstance(c, Expr | Stmt):
-            return c
-        return parts[c] if c in parts else c.map_children(apart)
-
-    body = apart(s.body)
-    if s.var in free_vars(body):
-        return None
-    loop = For(tile, const(0), tiles, s.kind, body)
-    return For(panel, const(0), const(panels), s.kind, loop), loop
+    for tiles, is_batched in ((open_part, False), *((t, True) for t in _factors(open_part))):
+        batch, panel, tile = (Var(fresh(name, taken)) for name in ("batch", "panel", "tile"))
+        of_panel = s.var // tiles % const(panels) if is_batched else s.var // tiles
+        places = {panel: of_panel, tile: s.var % tiles}
+        if is_batched:
+            places[batch] = s.var // tiles // const(panels)
+        body = _replaced(s.body, {place: var for var, place in places.items()})
+        if s.var not in free_vars(body):
+            loop = For(tile, const(0), tiles, s.kind, body)
+            return places, For(panel, const(0), const(panels), s.kind, loop), loop
+    return None
 
 
-def told_apart(s: For, outer: Var, inner: For, body: Stmt) -> Stmt:
-    """The body of loop `s` where it is that of the inner one of two. No names are bound for their
-    rounds: what is asked of a panel can then be asked around the loops inside."""
-    return substitute(body, {outer: s.var // inner.extent, inner.var: s.var % inner.extent})
+def _factors(product: Expr) -> list[Expr]:
+    """What a product is made of; nothing of what is none."""
+    if not isinstance(product, Binary) or product.op is not BinaryOp.mul:
+        return []
+    return [f for side in (product.a, product.b) for f in _factors(side) or [side]]
+
+
+def _replaced(s: Any, parts: dict[Expr, Var]) -> Any:
+    if not isinstance(s, Expr | Stmt):
+        return s
+    return parts[s] if s in parts else s.map_children(lambda c: _replaced(c, parts))
+
+
+def told_apart(places: dict[Var, Expr], body: Stmt) -> Stmt:
+    """The body of a loop where it is that of the inner one of several, whose rounds are `places` of
+    it. No names are bound for them: what is asked of a panel can then be asked around the loops
+    inside."""
+    return substitute(body, places)
 
 
 class _Mixed(Exception):
