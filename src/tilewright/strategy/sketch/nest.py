@@ -46,6 +46,12 @@ class Access:
         return total
 
     @property
+    def is_window(self) -> bool:
+        """Does it read along some dimension by more than one axis, so that different iterations
+        may read the same?"""
+        return any(m is None or sum(n != 0 for n in m) > 1 for m in self.moves)
+
+    @property
     def is_permuted(self) -> bool:
         """Does each of its elements belong to one combination of the axes that it uses, so that a
         copy in another order is no larger?"""
@@ -82,6 +88,23 @@ class Nest:
         """The axes that are combined."""
         return tuple(d for d, reduced in enumerate(self.is_reduced) if reduced)
 
+    def first_read(self, number: int) -> int:
+        """Of the operands that are read in the same buffer, which is the first: what is decided of
+        it holds for all of them."""
+        return [a.buffer for a in self.reads].index(self.reads[number].buffer)
+
+    def dimension_of(self, number: int, axis: int) -> int:
+        """Along which dimension of an operand, and of all that is read in its buffer, an axis
+        walks, step by step and nothing else; -1 for no such one."""
+        own = [a for a in self.reads if a.buffer == self.reads[number].buffer]
+        walked = {d for a in own for d, m in enumerate(a.moves) if m is None or m[axis]}
+        if len(walked) != 1:
+            return -1
+        (found,) = walked
+        alone = [int(n == axis) for n in range(len(self.extents))]
+        same = all(m is not None and [*m] == alone for m in (a.moves[found] for a in own))
+        return found if same and not any(a.guarded for a in own) else -1
+
     @property
     def instances(self) -> int:
         """How often the block runs."""
@@ -110,7 +133,7 @@ def nest(block: Block) -> Nest | None:
         tuple(a.kind == "reduce" for a in block.axes),
         tuple(_access(n.buffer, n.indices, axes, n in guarded) for n in read),
         tuple(_access(n.buffer, n.indices, axes, False) for n in found),
-        _operations(block.body),
+        _operations(block.body, adds=True),
         max((n.buffer.dtype for n in found), key=lambda t: t.bits),
     )
 
@@ -137,8 +160,9 @@ def _moves(index: Expr, axes: list[Var]) -> tuple[int, ...] | None:
     return tuple(terms.get(v, 0) for v in axes)
 
 
-def _operations(body: Stmt) -> float:
-    """Vector operations that an instance takes. A product that is added costs nothing by itself."""
+def _operations(body: Stmt, *, adds: bool) -> float:
+    """Vector operations that an instance takes. A product that is added costs nothing by itself;
+    nor do several of them that a sum in registers takes one by one, where the block `adds` up."""
     total = 0.0
     for n in distinct([body]):
         if isinstance(n, Unary):
@@ -146,7 +170,9 @@ def _operations(body: Stmt) -> float:
         elif isinstance(n, Binary) and _is_value(n):
             costly = n.op in COSTLY_BINARY and n.dtype.is_float
             total += DIVISION if costly else 1.0
-            total -= n.op is BinaryOp.add and any(_is_product(side) for side in (n.a, n.b))
+            products = _is_product(n.a) + _is_product(n.b)
+            if n.op in (BinaryOp.add, BinaryOp.sub):
+                total -= products if adds else min(products, 1)
         elif isinstance(n, Select):
             total += 1.0
     return max(1.0, total)

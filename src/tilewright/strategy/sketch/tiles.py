@@ -162,8 +162,7 @@ class Tiles:
         found += [("inner", long), ("block_inner", long)]
         found += [("reduce_inner", steps), ("unroll", UNROLLED)]
         for number, access in enumerate(own.reads):
-            alone = [a.buffer for a in own.reads].count(access.buffer) == 1
-            found.append((f"pack_{number}", (0, 1) if alone and access.is_permuted else (0,)))
+            found.append((f"pack_{number}", (0, 1) if self._may_be_packed(number) else (0,)))
         if self.threads > 1:
             found.append(("parallel", tuple(range(len(own.spatial) + 1))))
         return tuple(Decision(own.name, what, values) for what, values in found)
@@ -171,6 +170,19 @@ class Tiles:
     def _may_be_lanes(self, axis: int) -> bool:
         """Parts of pairs are not combined lane by lane."""
         return not self.nest.is_reduced[axis] or len(self.nest.results) == 1
+
+    def _is_alone(self, number: int) -> bool:
+        """Is it the only operand that is read in its buffer?"""
+        own = self.nest
+        return [a.buffer for a in own.reads].count(own.reads[number].buffer) == 1
+
+    def _may_be_packed(self, number: int) -> bool:
+        """Is there a copy of an operand in another order that is no larger?"""
+        own = self.nest
+        if self._is_alone(number):
+            return own.reads[number].is_permuted
+        several = (own.dimension_of(number, d) >= 0 for d in range(len(own.extents)))
+        return own.first_read(number) == number and any(several)
 
     def is_legal(self, columns: prior.Columns) -> np.ndarray:
         """Which rows are schedules that LLVM makes good code of, and that no other row says as
@@ -193,6 +205,10 @@ class Tiles:
         legal &= held * len(own.results) + read + 1 < self.target.vector_registers
         legal &= columns["unroll"] * held * own.operations <= BODY
         legal &= prior.code(own, loops, self.lanes, columns) <= CODE
+        for number in range(len(own.reads)):
+            if self._may_be_packed(number) and not self._is_alone(number):
+                known = [own.dimension_of(number, d) >= 0 for d in range(len(own.extents))]
+                legal &= (columns[f"pack_{number}"] == 0) | np.asarray(known)[lane]
         return legal & self._unrolls(columns)
 
     def mended(self, columns: prior.Columns, random: np.random.Generator) -> prior.Columns:
@@ -249,8 +265,11 @@ class Tiles:
         own = self.nest
         lane, name = at["lane"], own.name
         for number, access in enumerate(own.reads):
-            if at[f"pack_{number}"]:
+            if at[f"pack_{number}"] and self._is_alone(number):
                 copy_in_order(schedule, name, access.buffer.name, lane, self.target, self.threads)
+            elif at[f"pack_{number}"]:
+                last = own.dimension_of(number, lane)
+                copy_turned(schedule, name, access.buffer.name, last, self.target, self.threads)
         if len(own.results) > 1:
             outer = self._several(schedule, at)
         else:
@@ -409,6 +428,22 @@ def copy_in_order(
     if order != letters:
         mapping = f"lambda {', '.join(letters)}: ({', '.join(order)},)"
         (copied,) = written(find(schedule, copy))
+        schedule.transform_layout(copied.name, mapping)
+        schedule.transform_block_layout(copy, mapping)
+    stream(schedule, copy, target, threads)
+
+
+def copy_turned(
+    schedule: Schedule, name: str, buffer: str, last: int, target: Target, threads: int
+) -> None:
+    """Copy an operand so that one of its dimensions is the last."""
+    copy = schedule.cache_read(name, buffer, "global")
+    (copied,) = written(find(schedule, copy))
+    letters = [f"a{d}" for d in range(len(copied.shape))]
+    order = [*letters]
+    order.append(order.pop(last))
+    if order != letters:
+        mapping = f"lambda {', '.join(letters)}: ({', '.join(order)},)"
         schedule.transform_layout(copied.name, mapping)
         schedule.transform_block_layout(copy, mapping)
     stream(schedule, copy, target, threads)
