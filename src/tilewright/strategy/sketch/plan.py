@@ -71,8 +71,12 @@ class Part(Protocol):
         """Columns drawn at random, changed so that most rows are schedules."""
         ...
 
-    def apply(self, schedule: Schedule, at: dict[str, int]) -> None:
-        """Do to a schedule what was decided, by `what`."""
+    def prepare(self, schedule: Schedule, at: dict[str, int]) -> None:
+        """Do to a schedule what is done before all else, by `what`."""
+        ...
+
+    def apply(self, schedule: Schedule, at: dict[str, int], around: Sequence[str]) -> None:
+        """Do to a schedule what was decided, by `what`, inside of loops."""
         ...
 
 

@@ -58,9 +58,11 @@ class Loops:
 def cycles(nest: Nest, machine: Target, threads: int, columns: Columns) -> Column:
     """Modelled cycles of each schedule: of its slowest thread, parallel region included."""
     loops = loops_of(nest, machine.lanes(max(32, nest.dtype.bits)), columns)
-    total = together(terms(nest, machine, columns, loops), machine)
+    total = together(terms(nest, machine, columns, loops), machine) * nest.rounds
     if threads == 1:
         return total
+    if nest.rounds > 1:  # of which each thread takes its part
+        return total * (-(-nest.rounds // threads) / nest.rounds) + machine.costs.fork_join / 4
     shares = shared(nest, loops, columns)
     each = np.ceil(shares / threads) / np.maximum(shares, 1)
     return np.where(columns["parallel"] > 0, total * each + machine.costs.fork_join / 4, total)
@@ -82,16 +84,18 @@ def beside(a: Column, b: Column, penalty: float) -> Column:
 
 
 def terms(nest: Nest, machine: Target, columns: Columns, loops: Loops) -> dict[str, Column]:
-    """What the model counts, in cycles of one thread, by names: "multiply", "load", "latency", "loop"
-    and "spills" of all steps, "around" tiles, what comes from `LEVELS`, "copies"; and "slower", how many
-    times as long a step takes whose values may leave registers, or whose code is long."""
+    """What the model counts, in cycles of one thread, by names: "multiply", "load", "latency",
+    "loop" and "spills" of all steps, "around" tiles, what comes from `LEVELS`, "copies"; and
+    "slower", how many times as long a step takes whose values may leave registers, or whose code is
+    long."""
     costs, lanes = machine.costs, machine.lanes(max(32, nest.dtype.bits))
     tiles = tiles_of(nest, loops, lanes, columns)
     steps, held = tiles * steps_of(nest, loops), accumulators(nest, loops, lanes)
     load = sum(loads_of(x, n, nest, loops, lanes, columns) for n, x in enumerate(nest.reads))
     body = held * nest.operations * columns["unroll"]
     is_uneven = columns["unroll"] & (columns["unroll"] - 1) > 0
-    is_full = held * len(nest.results) >= FULL * machine.vector_registers
+    registers = machine.vector_registers
+    is_full = held * len(nest.results) >= FULL * registers
     moved = traffic(nest, machine, loops, columns)
     needed = held * len(nest.results) + kept(nest, loops, lanes, columns) + 1
     return {
@@ -99,10 +103,7 @@ def terms(nest: Nest, machine: Target, columns: Columns, loops: Loops) -> dict[s
         "load": steps * load / costs.loads,
         "latency": steps * costs.latency,
         "loop": steps * costs.loop / columns["unroll"],
-        "spills": steps
-        * SPILL
-        * np.maximum(0, needed - machine.vector_registers)
-        / columns["unroll"],
+        "spills": steps / columns["unroll"] * SPILL * np.maximum(0, needed - registers),
         "slower": np.where(is_uneven & is_full, SPILLED, np.clip(body / DECODED, 1.0, FETCHED)),
         "around": tiles * _around(nest, columns, held, lanes),
         **dict(zip(LEVELS, moved, strict=True)),
@@ -299,8 +300,10 @@ def traffic(nest: Nest, machine: Target, loops: Loops, columns: Columns) -> list
     rates = [costs.l2, costs.l3, costs.memory]
     for level, (cache, rate) in enumerate(zip(machine.caches, rates, strict=False)):
         fits = [size <= NEAR * cache.size for size in held]
-        is_warm = np.asarray(held[0] <= cache.size)  # all of it is there from one call to the next
+        # of what is all there from one call to the next, or made a moment before, nothing comes
+        is_near = held[0] <= cache.size if nest.rounds == 1 else nest.bytes <= cache.size
         for number, access in enumerate((*nest.reads, *nest.results)):
+            is_warm = is_near | (access.is_own & fits[0])
             own = [inside[number] for inside in touched]
             moved = _moved(access, loops, own, fits) * bytes_of / rate
             found[level] += np.where(is_warm, 0.0, moved * slower[number])
