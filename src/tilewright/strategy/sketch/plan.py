@@ -174,6 +174,11 @@ class Plan:
         return rows[self.is_legal(rows)]
 
     @cached_property
+    def has_points(self) -> bool:
+        """Whether any schedule that is drawn is one."""
+        return bool(len(self.draw(1, np.random.default_rng(0))))
+
+    @cached_property
     def pick(self) -> Rows:
         """The row of least modelled time that a search by the model finds; always the same."""
         if self.within is not None:

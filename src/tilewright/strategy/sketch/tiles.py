@@ -143,7 +143,7 @@ def plans(func: Func, target: Target, threads: int) -> list[Plan]:
         for way in ways:
             told = {DEPTH: APART} if way is None else {DEPTH: way[0], CHUNK: way[1]}
             own = sketch_of(schedule, way, target, threads, given | told if several else given)
-            if own is not None:
+            if own is not None and (way is None or own.has_points):
                 found.append(own)
     return found
 
