@@ -69,7 +69,8 @@ class Nest:
 
     extents: iterations of each axis, open ones as estimated; is_reduced: whether it is combined;
     operations: of vectors, that an instance takes, a multiply-add counting one; dtype: of what it
-    adds up; rounds: how often the nest runs, for a part of the results each time.
+    adds up; rounds: how often the nest runs, for a part of the results each time; whole: iterations
+    of each axis in all of them.
     """
 
     name: str
@@ -80,6 +81,11 @@ class Nest:
     operations: float
     dtype: DType
     rounds: int = 1
+    whole: tuple[int, ...] = ()
+
+    def is_cut(self, axis: int) -> bool:
+        """Does a round run for a part of an axis?"""
+        return bool(self.whole) and self.whole[axis] != self.extents[axis]
 
     @property
     def bytes(self) -> int:
@@ -169,15 +175,17 @@ def nest(
         is_own = rounds > 1 and n.buffer not in shared
         return _access(n.buffer, n.indices, axes, n in guarded, is_own)
 
+    whole = tuple(estimate(a.extent) for a in block.axes)
     return Nest(
         block.name,
-        extents or tuple(estimate(a.extent) for a in block.axes),
+        extents or whole,
         tuple(a.kind == "reduce" for a in block.axes),
         tuple(access(n) for n in read),
         tuple(access(n) for n in found),
         _operations(block.body, adds=True),
         max((n.buffer.dtype for n in found), key=lambda t: t.bits),
         rounds,
+        whole,
     )
 
 

@@ -130,9 +130,9 @@ def decide_chunk(schedule: Schedule, given: dict[str, int]) -> Chunk | None:
 
 
 def plans(func: Func, target: Target, threads: int) -> list[Plan]:
-    """The plans by which `tiles` schedules a function, its own first; none if it has none. Several
-    where something is padded, which is stored or made where it is read; and where several blocks
-    may be done together, part by part."""
+    """The plans by which `tiles` schedules a function, that of the best pick first, as far as the
+    model knows; none if it has none. Several where something is padded, which is stored or made
+    where it is read; and where several blocks may be done together, part by part."""
     pads, found = padded(func), list[Plan]()
     for how in (STORED, READ)[: 1 + bool(pads)]:
         schedule = Schedule(func)
@@ -145,6 +145,8 @@ def plans(func: Func, target: Target, threads: int) -> list[Plan]:
             own = sketch_of(schedule, way, target, threads, given | told if several else given)
             if own is not None and (way is None or own.has_points):
                 found.append(own)
+    if len(found) > 1:
+        found.sort(key=lambda own: float(own.cycles(own.pick[None])[0]))
     return found
 
 
@@ -300,7 +302,7 @@ class Tiles:
             legal &= ~along | (columns[f"tile_{d}"] == 1)
             block, tile = columns[f"block_{d}"], loops.tile[:, d]
             legal &= (block == 1) | (block * tile < own.extents[d])
-            if own.rounds > 1 and len(own.results) > 1:  # stores of a part have no tails
+            if own.is_cut(d):  # no tails inside of parts: where they end would not be plain
                 legal &= own.extents[d] % (tile * block) == 0
         read = np.full(len(lane), np.inf)  # vectors that are in registers besides, at least
         for access in own.reads:
