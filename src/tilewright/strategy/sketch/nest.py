@@ -108,17 +108,33 @@ class Nest:
         it holds for all of them."""
         return [a.buffer for a in self.reads].index(self.reads[number].buffer)
 
-    def dimension_of(self, number: int, axis: int) -> int:
-        """Along which dimension of an operand, and of all that is read in its buffer, an axis
-        walks, step by step and nothing else; -1 for no such one."""
+    def is_alone(self, number: int) -> bool:
+        """Is it the only operand that is read in its buffer?"""
+        return [a.buffer for a in self.reads].count(self.reads[number].buffer) == 1
+
+    def is_by_axes(self, number: int) -> bool:
+        """Is a copy of an operand one with a dimension for each axis that it uses?"""
+        return self.is_alone(number) and self.reads[number].is_permuted
+
+    def turned(self, number: int, lane: int) -> tuple[int, ...] | None:
+        """In which order of its dimensions an operand's buffer would be walked as the axes are, the
+        one along which vectors run last; None where no copy has that order, or it has it."""
         own = [a for a in self.reads if a.buffer == self.reads[number].buffer]
-        walked = {d for a in own for d, m in enumerate(a.moves) if m is None or m[axis]}
-        if len(walked) != 1:
-            return -1
-        (found,) = walked
-        alone = [int(n == axis) for n in range(len(self.extents))]
-        same = all(m is not None and [*m] == alone for m in (a.moves[found] for a in own))
-        return found if same and not any(a.guarded for a in own) else -1
+        if any(a.guarded or None in a.moves for a in own):
+            return None
+        along = {d for a in own for d, m in enumerate(a.moves) if m is not None and m[lane]}
+        if len(along) > 1:
+            return None
+        axes = range(len(self.extents))
+
+        def place(d: int) -> tuple[bool, int]:
+            walking = [
+                n for n in axes if any(m is not None and m[n] for m in (a.moves[d] for a in own))
+            ]
+            return d in along, min(walking, default=len(self.extents))
+
+        order = tuple(sorted(range(len(own[0].sizes)), key=place))
+        return None if order == tuple(range(len(order))) else order
 
     @property
     def instances(self) -> int:

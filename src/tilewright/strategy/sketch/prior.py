@@ -204,7 +204,8 @@ def loads_of(
     uses, unroll = np.asarray(access.uses), columns["unroll"]
     if access.is_window:
         beside = _beside(nest, loops, columns)[0]
-        vectors, is_split = _addresses(access, beside, lanes, lane, is_packed)
+        is_by_axes = is_packed & nest.is_by_axes(number)
+        vectors, is_split = _addresses(access, beside, lanes, lane, is_by_axes)
         vectors = vectors / unroll
     else:
         vectors, is_split = np.where(uses, loops.tile, 1).prod(1).astype(np.float64), False
@@ -225,7 +226,7 @@ def kept(nest: Nest, loops: Loops, lanes: int, columns: Columns) -> Column:
     stages = _beside(nest, loops, columns)[::-1] if windows else []
     for number in windows:
         access = nest.reads[number]
-        told = columns["lane"], packed(nest, number, columns)
+        told = columns["lane"], packed(nest, number, columns) & nest.is_by_axes(number)
         found = [_addresses(access, beside, lanes, *told)[0] for beside in stages]
         for n in range(1, len(stages)):
             used = np.where(np.asarray(access.uses), stages[n] // stages[n - 1], 1).prod(1)
@@ -265,7 +266,11 @@ def _addresses(
         far = np.abs(np.asarray(moves))
         steps = far * (beside - 1)
         steps[rows, lane] *= lanes
-        found = found * np.minimum(np.where(far > 0, beside, 1).prod(1), 1 + steps.sum(1))
+        walked = np.where(beside > 1, far, 0)
+        walked[rows, lane] *= lanes
+        step = np.maximum(np.gcd.reduce(walked, 1), 1)
+        alone = np.where(far > 0, beside, 1).prod(1)
+        found = found * np.minimum(alone, 1 + steps.sum(1) // step)
         others = far * np.ones_like(beside)
         others[rows, lane] = 0
         is_split |= (far[lane] > 0) & (others % lanes != 0).any(1)
@@ -281,7 +286,7 @@ def copies(nest: Nest, columns: Columns) -> Column:
     """Cycles that making operands anew in another order takes."""
     total = np.zeros(len(columns["lane"]))
     for number, access in enumerate(nest.reads):
-        if access.is_permuted:
+        if nest.is_by_axes(number):
             pairs = zip(nest.extents, access.uses, strict=True)
             elements = float(np.prod([e for e, u in pairs if u]))
         else:
@@ -297,6 +302,8 @@ def traffic(nest: Nest, machine: Target, loops: Loops, columns: Columns) -> list
     held = [sum(t.elements * t.lines for t in inside) * bytes_of for inside in touched]
     found = [np.zeros(len(loops.tile)) for _ in LEVELS]
     slower = [_unforeseen(x, nest, loops) for x in (*nest.reads, *nest.results)]
+    for number in range(len(nest.reads)):
+        slower[number] = np.where(packed(nest, number, columns), 1.0, slower[number])
     rates = [costs.l2, costs.l3, costs.memory]
     for level, (cache, rate) in enumerate(zip(machine.caches, rates, strict=False)):
         fits = [size <= NEAR * cache.size for size in held]

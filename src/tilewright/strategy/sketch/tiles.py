@@ -274,19 +274,14 @@ class Tiles:
         """Do threads share this part, and not rounds of which it is one?"""
         return self.threads > 1 and self.nest.rounds == 1
 
-    def _is_alone(self, number: int) -> bool:
-        """Is it the only operand that is read in its buffer?"""
-        own = self.nest
-        return [a.buffer for a in own.reads].count(own.reads[number].buffer) == 1
-
     def _may_be_packed(self, number: int) -> bool:
         """Is there a copy of an operand in another order that is no larger?"""
         own = self.nest
         if own.reads[number].is_own:
             return False
-        if self._is_alone(number):
-            return own.reads[number].is_permuted
-        several = (own.dimension_of(number, d) >= 0 for d in range(len(own.extents)))
+        if own.is_by_axes(number):
+            return True
+        several = (own.turned(number, d) for d in range(len(own.extents)))
         return own.first_read(number) == number and any(several)
 
     def is_legal(self, columns: prior.Columns) -> np.ndarray:
@@ -313,8 +308,8 @@ class Tiles:
         legal &= columns["unroll"] * held * own.operations <= BODY
         legal &= prior.code(own, loops, self.lanes, columns) <= CODE
         for number in range(len(own.reads)):
-            if self._may_be_packed(number) and not self._is_alone(number):
-                known = [own.dimension_of(number, d) >= 0 for d in range(len(own.extents))]
+            if self._may_be_packed(number) and not own.is_by_axes(number):
+                known = [own.turned(number, d) is not None for d in range(len(own.extents))]
                 legal &= (columns[f"pack_{number}"] == 0) | np.asarray(known)[lane]
         return legal & self._unrolls(columns)
 
@@ -372,11 +367,13 @@ class Tiles:
         own, lane = self.nest, at["lane"]
         for number, access in enumerate(own.reads):
             told = schedule, own.name, access.buffer.name
-            if at[f"pack_{number}"] and self._is_alone(number):
+            order = own.turned(number, lane)
+            if not at[f"pack_{number}"]:
+                continue
+            if own.is_by_axes(number):
                 copy_in_order(*told, lane, self.target, self.threads)
-            elif at[f"pack_{number}"]:
-                last = own.dimension_of(number, lane)
-                copy_turned(*told, last, self.target, self.threads)
+            elif order is not None:
+                copy_turned(*told, order, self.target, self.threads)
 
     def apply(self, schedule: Schedule, at: dict[str, int], around: Sequence[str]) -> None:
         """Do what was decided, inside the loops `around`."""
@@ -550,18 +547,20 @@ def copy_in_order(
 
 
 def copy_turned(
-    schedule: Schedule, name: str, buffer: str, last: int, target: Target, threads: int
+    schedule: Schedule,
+    name: str,
+    buffer: str,
+    order: Sequence[int],
+    target: Target,
+    threads: int,
 ) -> None:
-    """Copy an operand so that one of its dimensions is the last."""
+    """Copy an operand so that its dimensions lie in another order."""
     copy = schedule.cache_read(name, buffer, "global")
     (copied,) = written(find(schedule, copy))
-    letters = [f"a{d}" for d in range(len(copied.shape))]
-    order = [*letters]
-    order.append(order.pop(last))
-    if order != letters:
-        mapping = f"lambda {', '.join(letters)}: ({', '.join(order)},)"
-        schedule.transform_layout(copied.name, mapping)
-        schedule.transform_block_layout(copy, mapping)
+    letters = [f"a{d}" for d in range(len(order))]
+    mapping = f"lambda {', '.join(letters)}: ({', '.join(letters[d] for d in order)},)"
+    schedule.transform_layout(copied.name, mapping)
+    schedule.transform_block_layout(copy, mapping)
     stream(schedule, copy, target, threads)
 
 
