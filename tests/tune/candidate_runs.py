@@ -44,7 +44,7 @@ from tilewright.lower.pipeline import lower
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.select import FAMILY, GENERIC, SKETCH
 from tilewright.strategy.sketch.plan import Plan
-from tilewright.strategy.sketch.tiles import plan
+from tilewright.strategy.sketch.tiles import plans
 from tilewright.strategy.space import decisions, partial, sample
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target, target
@@ -82,11 +82,12 @@ def candidates(
     case: Case, machine: Target, threads: int, number: int, seed: int
 ) -> Iterator[tuple[str, Any]]:
     """How each candidate is called, and what makes its schedule."""
-    own = plan(case.func, machine, threads)
-    if own is not None:
+    found = plans(case.func, machine, threads)
+    for own in found:
         random = np.random.default_rng([seed, number])
         rows = own.draw(DRAWN, random)
-        quick = np.argsort([unrolled(own, row) for row in rows[SLOW:]])[:QUICK] + SLOW
+        most = -(-QUICK // len(found))
+        quick = np.argsort([unrolled(own, row) for row in rows[SLOW:]])[:most] + SLOW
         pick = [own.pick] if len(rows) else []
         for row in [*pick, *rows[:SLOW], *rows[quick]]:
             point = {"strategy": SKETCH, **own.point(row)}
@@ -107,7 +108,7 @@ def unrolled(own: Plan, row: Any) -> int:
     """About how many instances stand side by side in a row's code: how long it is to compile."""
     sizes = Counter[str]()
     for name, value in own.point(row).items():
-        block, what = name.split(".")
+        block, _, what = name.rpartition(".")
         if what.startswith("tile_") or what == "unroll":
             sizes[block] = max(1, sizes[block]) * value
     return sizes.total()

@@ -154,9 +154,22 @@ class Drawing:
         if prod(size for _, size, _ in made) > ELEMENTS:
             del self.inputs[before:]
             made = [(_along(a), a.extent, False) for a in used]
+        if random.random() < 0.12 and 2 * prod(size for _, size, _ in made) <= ELEMENTS:
+            return self.both(made)
         source = self.input([size for _, size, _ in made], random.choice(self.from_types))
         guards = [n for n, (_, _, guarded) in enumerate(made) if guarded]
         return self.read(source, [i for i, _, _ in made], guards)
+
+    def both(self, made: Sequence[tuple[Index, int, bool]]) -> Value:
+        """Two reads of one new input, whose parts lie beside one another along some dimension."""
+        at, values = self.random.randint(0, len(made)), list[Value]()
+        shape = [size for _, size, _ in made]
+        source = self.input([*shape[:at], 2, *shape[at:]], self.random.choice(self.from_types))
+        for part in (0, 1):
+            own = [*made[:at], (lambda _, e, part=part: part, 2, False), *made[at:]]
+            guards = [n for n, (_, _, guarded) in enumerate(own) if guarded]
+            values.append(self.read(source, [i for i, _, _ in own], guards))
+        return self.two(*values)
 
     def read(self, source: Source, indices: Sequence[Index], guards: Sequence[int]) -> Value:
         """An element, another number where one of the guarded indices is outside."""

@@ -191,7 +191,7 @@ class _Partition:
         inside = known.bind(s.var, *loop_range(s))
         hot = _conditions(s.var, guards, inside)
         if not hot:
-            return None
+            return self.shortened(s, known)
         weight = stores_of(s.body)
         first, last = self.ends(s, hot, known)
         edges = (first is not None) + (last is not None)
@@ -203,6 +203,15 @@ class _Partition:
             return None
         worth = accesses_of(s.body) >= LIGHT or self.has_rounds(s.body)
         return s.replace(body=self.branched(s.var, s.body, hot, inside)) if worth else None
+
+    def shortened(self, s: For, known: Facts) -> Stmt | None:
+        """The loop without last rounds that do nothing, as the last block of tiles has where none
+        of them is whole: of the one that is left, what it does follows. None if all may do
+        something."""
+        if s.kind != "serial" or self.params:
+            return None
+        stop = self.busy(s, s.start, known)
+        return None if stop == s.stop else self.go(s.replace(stop=stop), known)
 
     def has_rounds(self, body: Stmt) -> bool:
         """Is it a run of an open row, for whose rounds one may ask once?"""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from tilewright.arith.simplify import simplify_func
 from tilewright.ir.stmt import Alloc, Block, Func
 from tilewright.ir.walk import statements
+from tilewright.lower.add_products import add_products
 from tilewright.lower.bound_loops import bound_loops
 from tilewright.lower.carry_rows import carry_rows
 from tilewright.lower.compact_buffers import compact_buffers
@@ -134,6 +135,8 @@ PIPELINE = (
     Pass("flatten", _always(flatten), "loops", "flat"),
     # the conditions that partitioning decided fall, addresses become affine
     Pass("simplify", _always(simplify), "flat", "flat"),
+    # once an element has one address, by which a sum knows itself
+    Pass("add_products", _always(add_products), "flat", "flat", _has_no_thread_axes),
     # once the conditions of rows are decided, and rows are told by their addresses
     Pass("carry_rows", _always(carry_rows), "flat", "flat", _has_mask_registers),
     # once addresses are affine: remainders by few lines say no more than whose turn it is

@@ -7,14 +7,15 @@ follows from numbers alone, so that a hundred thousand of them are weighed as co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tilewright.arith.affine import Forms
 from tilewright.arith.estimate import estimate
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Unary, Var
-from tilewright.ir.stmt import Block, Stmt
-from tilewright.ir.walk import distinct, free_vars, loads, stores, visit
+from tilewright.ir.stmt import Block, Stmt, Store
+from tilewright.ir.walk import free_vars, loads, stores, visit
 from tilewright.strategy.absorb import CHEAP_UNARY, COSTLY_BINARY, written
 from tilewright.support.record import record
 
@@ -27,7 +28,7 @@ class Access:
     """An operand or the result of a nest. moves: for each dimension of the buffer, how many indices
     further an iteration of each axis goes; None for a dimension whose index no such sum gives, as
     of a gather. uses: the axes that it depends on; gathers: those that such an index depends on.
-    guarded: read only under a condition."""
+    guarded: read only under a condition; is_own: made and used up in each round of the nest."""
 
     buffer: Buffer
     sizes: tuple[int, ...]
@@ -35,6 +36,7 @@ class Access:
     uses: tuple[bool, ...]
     gathers: tuple[bool, ...]
     guarded: bool = False
+    is_own: bool = False
 
     def stride(self, axis: int) -> int | None:
         """Elements from one iteration of an axis to the next; None where no number says that."""
@@ -44,6 +46,12 @@ class Access:
         for size, moves in zip(reversed(self.sizes), reversed(self.moves), strict=True):
             total, inner = total + (moves[axis] if moves else 0) * inner, inner * size
         return total
+
+    @property
+    def is_window(self) -> bool:
+        """Does it read along some dimension by more than one axis, so that different iterations
+        may read the same?"""
+        return any(m is None or sum(n != 0 for n in m) > 1 for m in self.moves)
 
     @property
     def is_permuted(self) -> bool:
@@ -61,7 +69,8 @@ class Nest:
 
     extents: iterations of each axis, open ones as estimated; is_reduced: whether it is combined;
     operations: of vectors, that an instance takes, a multiply-add counting one; dtype: of what it
-    adds up.
+    adds up; rounds: how often the nest runs, for a part of the results each time; whole: iterations
+    of each axis in all of them.
     """
 
     name: str
@@ -71,6 +80,18 @@ class Nest:
     results: tuple[Access, ...]
     operations: float
     dtype: DType
+    rounds: int = 1
+    whole: tuple[int, ...] = ()
+
+    def is_cut(self, axis: int) -> bool:
+        """Does a round run for a part of an axis?"""
+        return bool(self.whole) and self.whole[axis] != self.extents[axis]
+
+    @property
+    def bytes(self) -> int:
+        """Of all that it reads and writes, in all rounds."""
+        found = {a.buffer: prod(a.sizes) for a in (*self.reads, *self.results) if not a.is_own}
+        return sum(b.dtype.nbytes(n) for b, n in found.items())
 
     @property
     def spatial(self) -> tuple[int, ...]:
@@ -82,15 +103,76 @@ class Nest:
         """The axes that are combined."""
         return tuple(d for d, reduced in enumerate(self.is_reduced) if reduced)
 
+    def first_read(self, number: int) -> int:
+        """Of the operands that are read in the same buffer, which is the first: what is decided of
+        it holds for all of them."""
+        return [a.buffer for a in self.reads].index(self.reads[number].buffer)
+
+    def is_alone(self, number: int) -> bool:
+        """Is it the only operand that is read in its buffer?"""
+        return [a.buffer for a in self.reads].count(self.reads[number].buffer) == 1
+
+    def is_by_axes(self, number: int) -> bool:
+        """Is a copy of an operand one with a dimension for each axis that it uses?"""
+        return self.is_alone(number) and self.reads[number].is_permuted
+
+    def turned(self, number: int, lane: int) -> tuple[int, ...] | None:
+        """In which order of its dimensions an operand's buffer would be walked as the axes are, the
+        one along which vectors run last; None where no copy has that order, or it has it."""
+        own = [a for a in self.reads if a.buffer == self.reads[number].buffer]
+        if any(a.guarded or None in a.moves for a in own):
+            return None
+        along = {d for a in own for d, m in enumerate(a.moves) if m is not None and m[lane]}
+        if len(along) > 1:
+            return None
+        axes = range(len(self.extents))
+
+        def place(d: int) -> tuple[bool, int]:
+            walking = [
+                n for n in axes if any(m is not None and m[n] for m in (a.moves[d] for a in own))
+            ]
+            return d in along, min(walking, default=len(self.extents))
+
+        order = tuple(sorted(range(len(own[0].sizes)), key=place))
+        return None if order == tuple(range(len(order))) else order
+
     @property
     def instances(self) -> int:
         """How often the block runs."""
         return prod(self.extents)
 
 
-def nest(block: Block) -> Nest | None:
+def bytes_of(nests: Sequence[Nest]) -> int:
+    """Bytes that a round of several nests reads and writes."""
+    found: dict[Buffer, int] = {}
+    for own in nests:
+        for a in (*own.reads, *own.results):
+            found[a.buffer] = max(found.get(a.buffer, 0), _touched(own.extents, a))
+    return sum(b.dtype.nbytes(n) for b, n in found.items())
+
+
+def _touched(extents: Sequence[int], access: Access) -> int:
+    """Elements that all iterations touch."""
+    elements = 1
+    for size, moves in zip(access.sizes, access.moves, strict=True):
+        if moves is None:
+            run = prod(n for n, uses in zip(extents, access.gathers, strict=True) if uses)
+        else:
+            run = 1 + sum((n - 1) * abs(m) for n, m in zip(extents, moves, strict=True))
+        elements *= min(size, run)
+    return elements
+
+
+def nest(
+    block: Block,
+    extents: tuple[int, ...] = (),
+    rounds: int = 1,
+    shared: frozenset[Buffer] = frozenset(),
+) -> Nest | None:
     """What a sketch knows of a block; None if it is none that a nest describes: it has a single
-    result, stores values of different elements, runs in an order of its own, or not everywhere."""
+    result, stores values of different elements, runs in an order of its own, or not everywhere.
+    extents, rounds: where it runs for a part of its axes each time; shared: the buffers that rounds
+    share, the parameters."""
     kinds = {a.kind for a in block.axes}
     if block.where is not None or "ordered" in kinds or not kinds >= {"reduce", "spatial"}:
         return None
@@ -104,18 +186,28 @@ def nest(block: Block) -> Nest | None:
     arms = [n for n in visit(block.body) if isinstance(n, Select)]
     guarded = {load for arm in arms for side in (arm.then, arm.other) for load in loads(side)}
     read = dict.fromkeys(n for n in loads(block.body) if n.buffer not in own)
+
+    def access(n: Load | Store) -> Access:
+        is_own = rounds > 1 and n.buffer not in shared
+        return _access(n.buffer, n.indices, axes, n in guarded, is_own)
+
+    whole = tuple(estimate(a.extent) for a in block.axes)
     return Nest(
         block.name,
-        tuple(estimate(a.extent) for a in block.axes),
+        extents or whole,
         tuple(a.kind == "reduce" for a in block.axes),
-        tuple(_access(n.buffer, n.indices, axes, n in guarded) for n in read),
-        tuple(_access(n.buffer, n.indices, axes, False) for n in found),
-        _operations(block.body),
+        tuple(access(n) for n in read),
+        tuple(access(n) for n in found),
+        _operations(block.body, adds=True),
         max((n.buffer.dtype for n in found), key=lambda t: t.bits),
+        rounds,
+        whole,
     )
 
 
-def _access(buffer: Buffer, indices: tuple[Expr, ...], axes: list[Var], guarded: bool) -> Access:
+def _access(
+    buffer: Buffer, indices: tuple[Expr, ...], axes: list[Var], guarded: bool, is_own: bool
+) -> Access:
     moves = tuple(_moves(i, axes) for i in indices)
     used = [free_vars(i) for i in indices]
     gathered = [found for found, plain in zip(used, moves, strict=True) if plain is None]
@@ -127,6 +219,7 @@ def _access(buffer: Buffer, indices: tuple[Expr, ...], axes: list[Var], guarded:
         tuple(any(v in found for found in used) for v in axes),
         tuple(any(v in found for found in gathered) for v in axes),
         guarded,
+        is_own,
     )
 
 
@@ -137,16 +230,19 @@ def _moves(index: Expr, axes: list[Var]) -> tuple[int, ...] | None:
     return tuple(terms.get(v, 0) for v in axes)
 
 
-def _operations(body: Stmt) -> float:
-    """Vector operations that an instance takes. A product that is added costs nothing by itself."""
+def _operations(body: Stmt, *, adds: bool) -> float:
+    """Vector operations that an instance takes. A product that is added costs nothing by itself;
+    nor do several of them that a sum in registers takes one by one, where the block `adds` up."""
     total = 0.0
-    for n in distinct([body]):
+    for n in dict.fromkeys(visit(body)):
         if isinstance(n, Unary):
             total += 1.0 if n.op in CHEAP_UNARY else COSTLY
         elif isinstance(n, Binary) and _is_value(n):
             costly = n.op in COSTLY_BINARY and n.dtype.is_float
             total += DIVISION if costly else 1.0
-            total -= n.op is BinaryOp.add and any(_is_product(side) for side in (n.a, n.b))
+            products = _is_product(n.a) + _is_product(n.b)
+            if n.op in (BinaryOp.add, BinaryOp.sub):
+                total -= products if adds else min(products, 1)
         elif isinstance(n, Select):
             total += 1.0
     return max(1.0, total)

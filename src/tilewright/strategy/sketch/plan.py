@@ -71,8 +71,12 @@ class Part(Protocol):
         """Columns drawn at random, changed so that most rows are schedules."""
         ...
 
-    def apply(self, schedule: Schedule, at: dict[str, int]) -> None:
-        """Do to a schedule what was decided, by `what`."""
+    def prepare(self, schedule: Schedule, at: dict[str, int]) -> None:
+        """Do to a schedule what is done before all else, by `what`."""
+        ...
+
+    def apply(self, schedule: Schedule, at: dict[str, int], around: Sequence[str]) -> None:
+        """Do to a schedule what was decided, by `what`, inside of loops."""
         ...
 
 
@@ -168,6 +172,11 @@ class Plan:
         rows = np.concatenate(found)
         rows = rows[(rows != row).any(1)]
         return rows[self.is_legal(rows)]
+
+    @cached_property
+    def has_points(self) -> bool:
+        """Whether any schedule that is drawn is one."""
+        return bool(len(self.draw(1, np.random.default_rng(0))))
 
     @cached_property
     def pick(self) -> Rows:

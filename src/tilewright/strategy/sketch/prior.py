@@ -36,7 +36,11 @@ FETCHED = 1.1  # times as long a step takes whose code is fetched anew, at most
 FULL = 5 / 8  # of the registers: with as many sums in them, little may go wrong
 SPILLED = 1.2  # times as long steps take that LLVM may order so that more is needed at once; it
 # does with 3 or 6 of them together, where it does not with 2, 4 or 8
+SPILL = 3.0  # cycles for each vector that does not fit the registers while steps share it
+PAGE = 4096  # bytes that a processor looks up together
+UNFORESEEN = 2.0  # times as long memory takes that is walked page by page
 LEVELS = ("l2", "l3", "memory")  # where data comes from
+LINE = 64  # bytes: a vector that lies in two lines takes two loads
 NEAR = 1 / 2  # of a cache, that the data of a tile has for itself
 
 
@@ -54,9 +58,11 @@ class Loops:
 def cycles(nest: Nest, machine: Target, threads: int, columns: Columns) -> Column:
     """Modelled cycles of each schedule: of its slowest thread, parallel region included."""
     loops = loops_of(nest, machine.lanes(max(32, nest.dtype.bits)), columns)
-    total = together(terms(nest, machine, columns, loops), machine)
+    total = together(terms(nest, machine, columns, loops), machine) * nest.rounds
     if threads == 1:
         return total
+    if nest.rounds > 1:  # of which each thread takes its part
+        return total * (-(-nest.rounds // threads) / nest.rounds) + machine.costs.fork_join / 4
     shares = shared(nest, loops, columns)
     each = np.ceil(shares / threads) / np.maximum(shares, 1)
     return np.where(columns["parallel"] > 0, total * each + machine.costs.fork_join / 4, total)
@@ -67,6 +73,7 @@ def together(terms: Mapping[str, Column], machine: Target) -> Column:
     both = machine.costs.overlap_penalty
     step = beside(terms["multiply"], terms["load"], both)
     step = (np.maximum(step, terms["latency"]) + terms["loop"]) * terms["slower"]
+    step = step + terms["spills"]
     moved = np.sum([terms[level] for level in LEVELS], 0)
     return beside(step + terms["around"], moved, both) + terms["copies"]
 
@@ -77,22 +84,26 @@ def beside(a: Column, b: Column, penalty: float) -> Column:
 
 
 def terms(nest: Nest, machine: Target, columns: Columns, loops: Loops) -> dict[str, Column]:
-    """What the model counts, in cycles of one thread, by names: "multiply", "load", "latency" and
-    "loop" of all steps, "around" tiles, what comes from `LEVELS`, "copies"; and "slower", how many
-    times as long a step takes whose values may leave registers, or whose code is long."""
+    """What the model counts, in cycles of one thread, by names: "multiply", "load", "latency",
+    "loop" and "spills" of all steps, "around" tiles, what comes from `LEVELS`, "copies"; and
+    "slower", how many times as long a step takes whose values may leave registers, or whose code is
+    long."""
     costs, lanes = machine.costs, machine.lanes(max(32, nest.dtype.bits))
     tiles = tiles_of(nest, loops, lanes, columns)
     steps, held = tiles * steps_of(nest, loops), accumulators(nest, loops, lanes)
     load = sum(loads_of(x, n, nest, loops, lanes, columns) for n, x in enumerate(nest.reads))
     body = held * nest.operations * columns["unroll"]
     is_uneven = columns["unroll"] & (columns["unroll"] - 1) > 0
-    is_full = held * len(nest.results) >= FULL * machine.vector_registers
+    registers = machine.vector_registers
+    is_full = held * len(nest.results) >= FULL * registers
     moved = traffic(nest, machine, loops, columns)
+    needed = held * len(nest.results) + kept(nest, loops, lanes, columns) + 1
     return {
         "multiply": steps * held * nest.operations / costs.multiply_adds,
         "load": steps * load / costs.loads,
         "latency": steps * costs.latency,
         "loop": steps * costs.loop / columns["unroll"],
+        "spills": steps / columns["unroll"] * SPILL * np.maximum(0, needed - registers),
         "slower": np.where(is_uneven & is_full, SPILLED, np.clip(body / DECODED, 1.0, FETCHED)),
         "around": tiles * _around(nest, columns, held, lanes),
         **dict(zip(LEVELS, moved, strict=True)),
@@ -187,21 +198,99 @@ def steps_of(nest: Nest, loops: Loops) -> Column:
 def loads_of(
     access: Access, number: int, nest: Nest, loops: Loops, lanes: int, columns: Columns
 ) -> Column:
-    """Loads that a step of a tile makes of one operand."""
-    uses = np.asarray(access.uses)
-    strides = [access.stride(d) for d in range(len(uses))]
-    lane = columns["lane"]
-    total = np.where(uses, loops.tile, 1).prod(1).astype(np.float64)
-    each = [GATHERED if s is None or abs(s) > STEP else max(1, abs(s)) / lanes for s in strides]
-    along = total * np.where(columns[f"pack_{number}"] > 0, 1 / lanes, np.asarray(each)[lane])
-    return np.where(uses[lane], along, total)
+    """Loads that a step of a tile makes of one operand: of the steps that are unrolled together
+    those of different addresses, for windows that overlap share what they read."""
+    lane, is_packed = columns["lane"], packed(nest, number, columns)
+    uses, unroll = np.asarray(access.uses), columns["unroll"]
+    if access.is_window:
+        beside = _beside(nest, loops, columns)[0]
+        is_by_axes = is_packed & nest.is_by_axes(number)
+        vectors, is_split = _addresses(access, beside, lanes, lane, is_by_axes)
+        vectors = vectors / unroll
+    else:
+        vectors, is_split = np.where(uses, loops.tile, 1).prod(1).astype(np.float64), False
+        vectors = np.where(uses[lane], vectors / lanes, vectors)
+    strides = [access.stride(d) for d in range(len(access.uses))]
+    each = [GATHERED * lanes if s is None or abs(s) > STEP else max(1, abs(s)) for s in strides]
+    cost = np.where(is_packed, 1.0, np.asarray(each)[lane])
+    in_two_lines = 1 + (lanes - 1) * nest.dtype.bits / 8 / LINE
+    cost = np.where(is_split & (cost == 1), in_two_lines, cost)
+    return vectors * np.where(uses[lane], cost, 1.0)
+
+
+def kept(nest: Nest, loops: Loops, lanes: int, columns: Columns) -> Column:
+    """Vectors that unrolled steps read and later ones of them read again: LLVM keeps all of them,
+    on the stack if there are too few registers."""
+    most, windows = np.zeros(len(loops.tile)), [n for n, x in enumerate(nest.reads) if x.is_window]
+    # the tile alone, with the innermost steps, …
+    stages = _beside(nest, loops, columns)[::-1] if windows else []
+    for number in windows:
+        access = nest.reads[number]
+        told = columns["lane"], packed(nest, number, columns) & nest.is_by_axes(number)
+        found = [_addresses(access, beside, lanes, *told)[0] for beside in stages]
+        for n in range(1, len(stages)):
+            used = np.where(np.asarray(access.uses), stages[n] // stages[n - 1], 1).prod(1)
+            shares = (found[n] < found[n - 1] * used) & (found[n - 1] > 1)
+            most = np.where(shares, np.maximum(most, found[n]), most)
+    return most
+
+
+def _beside(nest: Nest, loops: Loops, columns: Columns) -> list[np.ndarray[Any, Any]]:
+    """How many iterations of each axis (vectors, of that of the lanes) stand side by side in the
+    code: with all steps that are unrolled, with those of the inner loops, …, in the tile alone."""
+    rows, factor = np.arange(len(loops.tile)), columns["unroll"].copy()
+    beside = loops.tile.copy()
+    beside[rows, columns["lane"]] = columns["tile_n"]
+    found = [beside]
+    steps = [*zip(loops.axes, loops.trips, strict=True)][len(nest.spatial) * 2 :]
+    for axis, trips in reversed(steps):
+        part = np.minimum(factor, trips.astype(np.int64))
+        beside = beside.copy()
+        beside[rows, axis] *= part
+        found.insert(0, beside)
+        factor = factor // part
+    return found
+
+
+def _addresses(
+    access: Access, beside: np.ndarray[Any, Any], lanes: int, lane: Any, is_packed: Any
+) -> tuple[Column, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """How many different vectors or numbers an operand's reads are, and whether vectors may begin
+    anywhere in a line."""
+    rows, own = np.arange(len(lane)), np.where(np.asarray(access.uses), beside, 1).prod(1)
+    found, is_split = np.ones(len(rows)), np.zeros(len(rows), bool)
+    for moves in access.moves:
+        if moves is None:
+            found = found * np.where(np.asarray(access.gathers), beside, 1).prod(1)
+            continue
+        far = np.abs(np.asarray(moves))
+        steps = far * (beside - 1)
+        steps[rows, lane] *= lanes
+        walked = np.where(beside > 1, far, 0)
+        walked[rows, lane] *= lanes
+        step = np.maximum(np.gcd.reduce(walked, 1), 1)
+        alone = np.where(far > 0, beside, 1).prod(1)
+        found = found * np.minimum(alone, 1 + steps.sum(1) // step)
+        others = far * np.ones_like(beside)
+        others[rows, lane] = 0
+        is_split |= (far[lane] > 0) & (others % lanes != 0).any(1)
+    return np.where(is_packed, own, np.minimum(found, own)), is_split & ~is_packed
+
+
+def packed(nest: Nest, number: int, columns: Columns) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Where an operand is read in a copy."""
+    return columns[f"pack_{nest.first_read(number)}"] > 0
 
 
 def copies(nest: Nest, columns: Columns) -> Column:
     """Cycles that making operands anew in another order takes."""
     total = np.zeros(len(columns["lane"]))
     for number, access in enumerate(nest.reads):
-        elements = float(np.prod([e for e, u in zip(nest.extents, access.uses, strict=True) if u]))
+        if nest.is_by_axes(number):
+            pairs = zip(nest.extents, access.uses, strict=True)
+            elements = float(np.prod([e for e, u in pairs if u]))
+        else:
+            elements = float(np.prod(access.sizes))
         total += columns[f"pack_{number}"] * elements * COPIED
     return total
 
@@ -212,12 +301,33 @@ def traffic(nest: Nest, machine: Target, loops: Loops, columns: Columns) -> list
     touched = _touched_inside(nest, loops, columns)
     held = [sum(t.elements * t.lines for t in inside) * bytes_of for inside in touched]
     found = [np.zeros(len(loops.tile)) for _ in LEVELS]
+    slower = [_unforeseen(x, nest, loops) for x in (*nest.reads, *nest.results)]
+    for number in range(len(nest.reads)):
+        slower[number] = np.where(packed(nest, number, columns), 1.0, slower[number])
     rates = [costs.l2, costs.l3, costs.memory]
     for level, (cache, rate) in enumerate(zip(machine.caches, rates, strict=False)):
         fits = [size <= NEAR * cache.size for size in held]
+        # of what is all there from one call to the next, or made a moment before, nothing comes
+        is_near = held[0] <= cache.size if nest.rounds == 1 else nest.bytes <= cache.size
         for number, access in enumerate((*nest.reads, *nest.results)):
+            is_warm = is_near | (access.is_own & fits[0])
             own = [inside[number] for inside in touched]
-            found[level] += _moved(access, loops, own, fits) * bytes_of / rate
+            moved = _moved(access, loops, own, fits) * bytes_of / rate
+            found[level] += np.where(is_warm, 0.0, moved * slower[number])
+    return found
+
+
+def _unforeseen(access: Access, nest: Nest, loops: Loops) -> Column:
+    """How many times as long what an access brings takes to come, where the innermost loop that
+    walks it goes on in another page: no prefetcher of the machine follows."""
+    strides = [access.stride(d) for d in range(len(access.uses))]
+    far = np.asarray([LINE if s is None else abs(s) * nest.dtype.bits // 8 for s in strides])
+    found, is_known = np.ones(len(loops.tile)), np.zeros(len(loops.tile), bool)
+    rows = np.arange(len(loops.tile))
+    for axis, trips in zip(reversed(loops.axes), reversed(loops.trips), strict=True):
+        walks = ~is_known & (trips > 1) & np.asarray(access.uses)[axis]
+        found[walks & (far[axis] * loops.tile[rows, axis] >= PAGE)] = UNFORESEEN
+        is_known |= walks
     return found
 
 
@@ -254,9 +364,9 @@ def _touched(nest: Nest, spans: Any, line: int, columns: Columns) -> list[Touche
             elements = elements * run
         whole = np.full(len(spans), access.sizes[-1] if access.sizes else 1)
         if number < len(nest.reads):
-            lane, packed = columns["lane"], columns[f"pack_{number}"] > 0
-            run = np.where(packed, spans[np.arange(len(spans)), lane], run)
-            whole = np.where(packed, np.asarray(nest.extents)[lane], whole)
+            lane, is_packed = columns["lane"], packed(nest, number, columns)
+            run = np.where(is_packed, spans[np.arange(len(spans)), lane], run)
+            whole = np.where(is_packed, np.asarray(nest.extents)[lane], whole)
         touched.append(Touched(elements, _lines(run, whole, line)))
     return touched
 

@@ -16,7 +16,9 @@ nothing follows from what the function computes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -27,11 +29,12 @@ from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import absorb, is_reduction, readers, role, written
 from tilewright.strategy.cpu.contraction import result_of
-from tilewright.strategy.cpu.pointwise import stream
+from tilewright.strategy.cpu.pointwise import stream, vector_lanes, vectorize_inner
 from tilewright.strategy.cpu.registers import fill_registers
 from tilewright.strategy.loops import (
     by_axis,
     compute_inside,
+    extent,
     find,
     innermost,
     present,
@@ -42,8 +45,17 @@ from tilewright.strategy.loops import (
 )
 from tilewright.strategy.roles import scores
 from tilewright.strategy.sketch import prior
-from tilewright.strategy.sketch.nest import Nest, nest
+from tilewright.strategy.sketch.nest import Nest, bytes_of, nest
 from tilewright.strategy.sketch.plan import Decision, Plan
+from tilewright.strategy.sketch.together import (
+    APART,
+    Chunk,
+    chunks,
+    extents_inside,
+    is_inside,
+    together,
+    worth_a_look,
+)
 from tilewright.strategy.sketch.traits import traits
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
@@ -55,41 +67,117 @@ UNROLLED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 25, 27, 32)  # steps
 BODY = 160  # vector operations between two jumps: more is long to compile and to fetch
 CODE = 450  # vector operations in all: LLVM takes about 0.3 ms for each
 PADS, READ, STORED = "pads", 0, 1  # a decision, and what it may be
+DEPTH, CHUNK = "depth", "chunk"  # decisions: see `together.Chunk`
 SHORT = 4  # iterations of an axis that is worth vectors
 
 
 def tiles(schedule: Schedule, target: Target, threads: int) -> None:
     """Schedule a function by a point of a plan; its own pick is the one of least modelled time.
     Raises ScheduleError where the function has no such plan."""
+    given: dict[str, int] = {}
     pads = padded(schedule.func)
-    given = {PADS: schedule.decide(PADS, STORED, (READ, STORED))} if pads else {}
+    if pads:
+        given[PADS] = schedule.decide(PADS, STORED, (READ, STORED))
     absorb(schedule, keep={*scores(schedule.func), *(pads if given.get(PADS) else ())})
-    own = sketch(nests(schedule.func), target, threads, tuple(given.items()))
+    chunk = decide_chunk(schedule, given)
+    own = sketch_of(schedule, chunk, target, threads, given)
     if own is None:
         raise ScheduleError(
             f"cannot sketch '{schedule.func.name}' in tiles",
             "it has no reduction, or one with a single result, or that stores several elements",
         )
-    decided = own.decide(schedule)
-    for part, at in zip(own.parts, decided, strict=True):
-        part.apply(schedule, at)
+    decided = [*zip(own.parts, own.decide(schedule), strict=True)]
+    around = list[str]()
+    if chunk is not None:
+        for part, at in decided:
+            part.prepare(schedule, at)
+        around = together(schedule, chunk)
+    for part, at in decided:
+        if chunk is None:
+            part.prepare(schedule, at)
+        part.apply(schedule, at, around if is_inside(schedule, part.name, around) else ())
+    _rest(schedule, target, threads, around)
+
+
+def _rest(schedule: Schedule, target: Target, threads: int, around: Sequence[str]) -> None:
+    """The elementwise blocks that are no part of a reduction's tiles; threads share rounds."""
     for name in schedule.blocks():
-        if not is_reduction(find(schedule, name)) and is_untouched(schedule, name):
+        if is_reduction(find(schedule, name)):
+            continue
+        if is_inside(schedule, name, around):
+            own = [n for n in schedule.loops(name) if n not in around]
+            if own and all(find_loop(schedule.func, n).kind == "serial" for n in own):
+                lanes = vector_lanes(find(schedule, name), target)
+                vectorize_inner(schedule, own[-1], extent(schedule, own[-1]), lanes)
+        elif is_untouched(schedule, name):
             stream(schedule, name, target, threads)
+    if threads > 1 and around:
+        parallel_loops(schedule, around)
+
+
+def decide_chunk(schedule: Schedule, given: dict[str, int]) -> Chunk | None:
+    """Whether blocks are done together, and by which parts; notes what was decided."""
+    known = chunks(schedule.func)
+    if not known:
+        return None
+    depths = sorted({depth for depth, _ in known})
+    depth = given[DEPTH] = schedule.decide(DEPTH, APART, (APART, *depths))
+    if depth == APART:
+        return None
+    sizes = [size for d, size in known if d == depth]
+    given[CHUNK] = schedule.decide(CHUNK, sizes[0], sizes)
+    return depth, given[CHUNK]
 
 
 def plans(func: Func, target: Target, threads: int) -> list[Plan]:
-    """The plans by which `tiles` schedules a function, its own first; none if it has none. Two
-    where something is padded: it is stored, or made where it is read."""
+    """The plans by which `tiles` schedules a function, that of the best pick first, as far as the
+    model knows; none if it has none. Several where something is padded, which is stored or made
+    where it is read; and where several blocks may be done together, part by part."""
     pads, found = padded(func), list[Plan]()
     for how in (STORED, READ)[: 1 + bool(pads)]:
         schedule = Schedule(func)
         absorb(schedule, keep={*scores(func), *(pads if how == STORED else ())})
-        given = ((PADS, how),) if pads else ()
-        own = sketch(nests(schedule.func), target, threads, given)
-        if own is not None:
-            found.append(own)
+        given = {PADS: how} if pads else {}
+        ways: list[Chunk | None] = [None, *_worth(schedule.func, target)]
+        several = bool(chunks(schedule.func))
+        for way in ways:
+            told = {DEPTH: APART} if way is None else {DEPTH: way[0], CHUNK: way[1]}
+            own = sketch_of(schedule, way, target, threads, given | told if several else given)
+            if own is not None and (way is None or own.has_points):
+                found.append(own)
+    if len(found) > 1:
+        found.sort(key=lambda own: float(own.cycles(own.pick[None])[0]))
     return found
+
+
+def _worth(func: Func, target: Target) -> list[Chunk]:
+    """The parts of a function whose data fits a cache."""
+    found: list[tuple[Chunk, int]] = []
+    for chunk in chunks(func):
+        own = _nests_of(Schedule(func), chunk)
+        if any(n.rounds > 1 for n in own):
+            found.append((chunk, bytes_of(own)))
+    return worth_a_look(found, target)
+
+
+def _nests_of(schedule: Schedule, chunk: Chunk | None) -> tuple[Nest, ...]:
+    """The reductions of a function that is done by parts; none if it cannot be."""
+    if chunk is None:
+        return nests(schedule, ())
+    try:
+        around = together(schedule, chunk)
+    except ScheduleError:
+        return ()
+    inside = [n for n in schedule.blocks() if is_inside(schedule, n, around)]
+    return nests(schedule, around) if len(inside) > 1 else ()
+
+
+def sketch_of(
+    schedule: Schedule, chunk: Chunk | None, target: Target, threads: int, given: Mapping[str, int]
+) -> Plan | None:
+    """The plan of a function whose blocks are done by parts, or each as a whole."""
+    own = _nests_of(Schedule(schedule.func), chunk)
+    return sketch(own, target, threads, tuple(given.items()))
 
 
 def plan(func: Func, target: Target, threads: int) -> Plan | None:
@@ -120,12 +208,22 @@ def is_copy_under_conditions(block: Block) -> bool:
     )
 
 
-def nests(func: Func) -> tuple[Nest, ...]:
-    """The reductions of a function in their order; none if one of them is none for a sketch."""
-    reductions = [b for b in blocks(func.body) if is_reduction(b)]
-    found = [nest(b) for b in reductions]
+def nests(schedule: Schedule, around: Sequence[str]) -> tuple[Nest, ...]:
+    """The reductions of a function in their order, those inside of loops as each round of them does
+    them; none if one of them is none for a sketch."""
+    names = [n for n in schedule.blocks() if is_reduction(find(schedule, n))]
+    rounds = prod(extent(schedule, n) for n in around)
+    shared = frozenset(b for b in schedule.func.buffers)
+    found: list[Nest | None] = []
+    for name in names:
+        block = find(schedule, name)
+        if is_inside(schedule, name, around):
+            inside = extents_inside(schedule, name, around)
+            found.append(nest(block, inside, rounds, shared))
+        else:
+            found.append(nest(block))
     known = tuple(n for n in found if n is not None)
-    return known if len(known) == len(reductions) else ()
+    return known if len(known) == len(names) else ()
 
 
 @lru_cache(maxsize=256)
@@ -145,6 +243,7 @@ class Tiles:
 
     def __init__(self, own: Nest, target: Target, threads: int) -> None:
         self.nest, self.target, self.threads = own, target, threads
+        self.around: Sequence[str] = ()  # loops that are not this part's, once they are there
         self.lanes = target.lanes(max(32, own.dtype.bits))
         self.name, self.decisions = own.name, self._decisions()
 
@@ -161,16 +260,29 @@ class Tiles:
         steps = tuple(d for d in own.reduced if own.extents[d] > 1) or own.reduced[-1:]
         found += [("inner", long), ("block_inner", long)]
         found += [("reduce_inner", steps), ("unroll", UNROLLED)]
-        for number, access in enumerate(own.reads):
-            alone = [a.buffer for a in own.reads].count(access.buffer) == 1
-            found.append((f"pack_{number}", (0, 1) if alone and access.is_permuted else (0,)))
-        if self.threads > 1:
+        for number in range(len(own.reads)):
+            found.append((f"pack_{number}", (0, 1) if self._may_be_packed(number) else (0,)))
+        if self._is_shared():
             found.append(("parallel", tuple(range(len(own.spatial) + 1))))
         return tuple(Decision(own.name, what, values) for what, values in found)
 
     def _may_be_lanes(self, axis: int) -> bool:
         """Parts of pairs are not combined lane by lane."""
         return not self.nest.is_reduced[axis] or len(self.nest.results) == 1
+
+    def _is_shared(self) -> bool:
+        """Do threads share this part, and not rounds of which it is one?"""
+        return self.threads > 1 and self.nest.rounds == 1
+
+    def _may_be_packed(self, number: int) -> bool:
+        """Is there a copy of an operand in another order that is no larger?"""
+        own = self.nest
+        if own.reads[number].is_own:
+            return False
+        if own.is_by_axes(number):
+            return True
+        several = (own.turned(number, d) for d in range(len(own.extents)))
+        return own.first_read(number) == number and any(several)
 
     def is_legal(self, columns: prior.Columns) -> np.ndarray:
         """Which rows are schedules that LLVM makes good code of, and that no other row says as
@@ -185,6 +297,8 @@ class Tiles:
             legal &= ~along | (columns[f"tile_{d}"] == 1)
             block, tile = columns[f"block_{d}"], loops.tile[:, d]
             legal &= (block == 1) | (block * tile < own.extents[d])
+            if own.is_cut(d):  # no tails inside of parts: where they end would not be plain
+                legal &= own.extents[d] % (tile * block) == 0
         read = np.full(len(lane), np.inf)  # vectors that are in registers besides, at least
         for access in own.reads:
             here = np.where(np.asarray(access.uses), loops.tile, 1).prod(1) / self.lanes
@@ -193,6 +307,10 @@ class Tiles:
         legal &= held * len(own.results) + read + 1 < self.target.vector_registers
         legal &= columns["unroll"] * held * own.operations <= BODY
         legal &= prior.code(own, loops, self.lanes, columns) <= CODE
+        for number in range(len(own.reads)):
+            if self._may_be_packed(number) and not own.is_by_axes(number):
+                known = [own.turned(number, d) is not None for d in range(len(own.extents))]
+                legal &= (columns[f"pack_{number}"] == 0) | np.asarray(known)[lane]
         return legal & self._unrolls(columns)
 
     def mended(self, columns: prior.Columns, random: np.random.Generator) -> prior.Columns:
@@ -244,25 +362,39 @@ class Tiles:
         """What of each row means the same for all functions."""
         return traits(self.nest, self.target, columns)
 
-    def apply(self, schedule: Schedule, at: dict[str, int]) -> None:
-        """Do what was decided."""
-        own = self.nest
-        lane, name = at["lane"], own.name
+    def prepare(self, schedule: Schedule, at: dict[str, int]) -> None:
+        """Copy what is decided to be copied."""
+        own, lane = self.nest, at["lane"]
         for number, access in enumerate(own.reads):
-            if at[f"pack_{number}"]:
-                copy_in_order(schedule, name, access.buffer.name, lane, self.target, self.threads)
-        if len(own.results) > 1:
-            outer = self._several(schedule, at)
-        else:
-            outer = self._one(schedule, at)
-        if self.threads > 1 and at["parallel"]:
+            told = schedule, own.name, access.buffer.name
+            order = own.turned(number, lane)
+            if not at[f"pack_{number}"]:
+                continue
+            if own.is_by_axes(number):
+                copy_in_order(*told, lane, self.target, self.threads)
+            elif order is not None:
+                copy_turned(*told, order, self.target, self.threads)
+
+    def apply(self, schedule: Schedule, at: dict[str, int], around: Sequence[str]) -> None:
+        """Do what was decided, inside the loops `around`."""
+        self.around = around
+        outer = self._several(schedule, at) if self._has_several() else self._one(schedule, at)
+        if self._is_shared() and at["parallel"]:
             parallel_loops(schedule, outer[: at["parallel"]])
+
+    def _has_several(self) -> bool:
+        return len(self.nest.results) > 1
+
+    def _loops(self, schedule: Schedule, name: str) -> list[str]:
+        """For each axis of a block its loop that is this part's, or ""."""
+        own = [n for n in schedule.loops(name) if n not in self.around]
+        return by_axis(schedule, name, own)
 
     def _one(self, schedule: Schedule, at: dict[str, int]) -> list[str]:
         """Tiles of one result, from the block that stores it; gives the loops around blocks."""
         own, lane, part = self.nest, at["lane"], ""
         if own.is_reduced[lane]:
-            along = by_axis(schedule, own.name)[lane]
+            along = self._loops(schedule, own.name)[lane]
             part = schedule.rfactor(own.name, split(schedule, along, at["tile_n"] * self.lanes)[1])
         result = result_of(schedule, own.name)
         if not part:
@@ -274,7 +406,7 @@ class Tiles:
             self._in_lanes(schedule, part, around, result, at)
         else:
             inside = compute_inside(schedule, own.name, around)
-            self._in_registers(schedule, inside or by_axis(schedule, own.name), at)
+            self._in_registers(schedule, inside or self._loops(schedule, own.name), at)
         unroll(schedule, *tile)
         vectorize(schedule, vector)
         return outer
@@ -284,12 +416,12 @@ class Tiles:
         own, name = self.nest, self.nest.name
         stored = self._stored(schedule)
         self._lanes_last(schedule, at["lane"])
-        loops = by_axis(schedule, name)
+        loops = self._loops(schedule, name)
         outer, block, tile, vector = self._cut(schedule, name, at)
         reorder(schedule, *outer, *block, *present([loops[d] for d in own.reduced]), *tile, vector)
         for other in stored:
             self._store(schedule, other, innermost([*outer, *block]), at["lane"])
-        inside = by_axis(schedule, name)
+        inside = self._loops(schedule, name)
         for n, d in enumerate(own.spatial):
             inside[d] = tile[n]
         self._in_registers(schedule, inside, at)
@@ -330,7 +462,7 @@ class Tiles:
         self, schedule: Schedule, result: str, at: dict[str, int]
     ) -> tuple[list[str], list[str], list[str], str]:
         """The loops of the result: around blocks, in a block, in a tile, and its lanes."""
-        own, loops = self.nest, by_axis(schedule, result)
+        own, loops = self.nest, self._loops(schedule, result)
         loops = [loops[n] for n in (own.spatial if result == own.name else range(len(loops)))]
         outer, block, tile, vector = dict[int, str](), dict[int, str](), list[str](), ""
         for loop, d in zip(loops, own.spatial, strict=True):
@@ -359,10 +491,10 @@ class Tiles:
     ) -> None:
         """Partial sums in the lanes of vectors, which the result combines."""
         name = self.nest.name
-        combined = compute_inside(schedule, name, around) if around else by_axis(schedule, name)
+        combined = compute_inside(schedule, name, around) if around else self._loops(schedule, name)
         if name == result:
-            combined = by_axis(schedule, name)
-        own = compute_inside(schedule, part, around) if around else by_axis(schedule, part)
+            combined = self._loops(schedule, name)
+        own = compute_inside(schedule, part, around) if around else self._loops(schedule, part)
         for buffer in written(find(schedule, part)):
             schedule.set_scope(buffer.name, "local")
         kinds = [a.kind for a in find(schedule, part).axes]
@@ -411,6 +543,24 @@ def copy_in_order(
         (copied,) = written(find(schedule, copy))
         schedule.transform_layout(copied.name, mapping)
         schedule.transform_block_layout(copy, mapping)
+    stream(schedule, copy, target, threads)
+
+
+def copy_turned(
+    schedule: Schedule,
+    name: str,
+    buffer: str,
+    order: Sequence[int],
+    target: Target,
+    threads: int,
+) -> None:
+    """Copy an operand so that its dimensions lie in another order."""
+    copy = schedule.cache_read(name, buffer, "global")
+    (copied,) = written(find(schedule, copy))
+    letters = [f"a{d}" for d in range(len(order))]
+    mapping = f"lambda {', '.join(letters)}: ({', '.join(letters[d] for d in order)},)"
+    schedule.transform_layout(copied.name, mapping)
+    schedule.transform_block_layout(copy, mapping)
     stream(schedule, copy, target, threads)
 
 

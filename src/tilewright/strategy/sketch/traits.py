@@ -18,8 +18,7 @@ from tilewright.strategy.sketch import prior
 from tilewright.strategy.sketch.nest import Access, Nest
 from tilewright.target.target import Target
 
-PAGE = 4096  # bytes that a processor looks up together
-CYCLES = ("multiply", "load", "latency", "loop", "around", *prior.LEVELS, "copies")
+CYCLES = ("multiply", "load", "latency", "loop", "spills", "around", *prior.LEVELS, "copies")
 
 
 def traits(nest: Nest, machine: Target, columns: prior.Columns) -> dict[str, prior.Column]:
@@ -72,7 +71,7 @@ def _of_reads(
     far = {name: np.zeros(len(rows)) for name in ("far_steps", "far_rows")}
     for number, access in enumerate(nest.reads):
         loads = prior.loads_of(access, number, nest, loops, lanes, columns)
-        packed = columns[f"pack_{number}"] > 0
+        packed = prior.packed(nest, number, columns)
         uses = np.asarray(access.uses)[columns["lane"]]
         strides = _strides(access)
         kinds["single"] += np.where(uses, 0, loads)
@@ -81,9 +80,9 @@ def _of_reads(
         kinds["gathered"] += np.where(uses & ~is_near, loads, 0)
         kinds["copied"] += packed
         size = nest.dtype.bits // 8
-        far["far_steps"] += ~packed & (strides[loops.axes[-1]] * size >= PAGE)
+        far["far_steps"] += ~packed & (strides[loops.axes[-1]] * size >= prior.PAGE)
         for d in nest.spatial:  # rows of the tile that lie in pages of their own
-            apart = (columns["lane"] != d) & ~packed & (strides[d] * size >= PAGE)
+            apart = (columns["lane"] != d) & ~packed & (strides[d] * size >= prior.PAGE)
             far["far_rows"] += np.where(apart, loops.tile[:, d] - 1, 0)
     total = sum(kinds[name] for name in ("together", "single", "gathered"))
     found = {f"loads_{name}": kinds[name] / total for name in ("together", "single", "gathered")}
@@ -97,4 +96,4 @@ def _of_reads(
 def _strides(access: Access) -> Any:
     """How many elements an iteration of each axis goes on; many where that is not known."""
     strides = [access.stride(d) for d in range(len(access.uses))]
-    return np.asarray([PAGE if s is None else abs(s) for s in strides])
+    return np.asarray([prior.PAGE if s is None else abs(s) for s in strides])
