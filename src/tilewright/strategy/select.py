@@ -19,6 +19,7 @@ from tilewright.schedule.schedule import Chooser, Schedule
 from tilewright.schedule.trace import Plain
 from tilewright.strategy.absorb import absorb
 from tilewright.strategy.chains import shorten_chains
+from tilewright.strategy.learned import Table, answers, shipped
 from tilewright.strategy.roles import family, scores
 from tilewright.support.errors import ScheduleError
 from tilewright.support.record import record
@@ -70,13 +71,25 @@ def _family(func: Func, target: Target) -> Family:
     return families[role]
 
 
-def default(func: Func, target: Target, threads: int = 1, *, strict: bool = False) -> Schedule:
-    """The default schedule of `func` on `target`, for `threads` threads.
+def default(
+    func: Func,
+    target: Target,
+    threads: int = 1,
+    *,
+    strict: bool = False,
+    learned: Table | None = None,
+) -> Schedule:
+    """The default schedule of `func` on `target`, for `threads` threads: by the strategies'
+    formulas, but for what a row of `learned` (None: this package's table) says of such functions.
 
     Where a primitive refuses what a strategy wants, the function runs on one thread; where that is
     refused too, it takes the generic schedule. Its decision "strategy" says which; `fallback` says
     why. `strict` raises the ScheduleError instead; so does a machine without a strategy for it.
     """
+    row = (shipped() if learned is None else learned).fitting(func, target, threads)
+    if row is not None:
+        with suppress(ScheduleError):  # what won elsewhere need not be legal here
+            return scheduled(func, target, threads, answers(row, func))
     try:
         return scheduled(func, target, threads)
     except NoStrategy:
