@@ -44,6 +44,7 @@ from tilewright.driver.cli_steps import (
     print_profile,
     show_kernel,
 )
+from tilewright.driver.cli_distil import distil_command
 from tilewright.driver.cli_tune import INTERRUPTED, records_command, tune_command
 from tilewright.driver.report.layout import printable
 from tilewright.driver.report.terminal import console, errors, say, show_code, show_json, show_text
@@ -453,6 +454,7 @@ def demo(
 
 app.command("tune")(tune_command)
 app.command("records")(records_command)
+app.command("distil")(distil_command)
 
 
 @app.command()

@@ -162,8 +162,8 @@ def induced(own: Sequence[Example], build: str = "", harm: float = HARM) -> list
         row = Row(left[0].role, left[0].machine_class, where, dict(taken))
         matched = [e for e in left if row.is_for(e.traits or {})]
         ratios = _by_workload(row, matched)
-        told = {"gain": _mean(ratios), "low": _low(ratios), "workloads": len(ratios)}
-        rows.append(replace(row, **told, build=build))
+        gain, low = round(_mean(ratios), 3), round(_low(ratios), 3)
+        rows.append(replace(row, gain=gain, low=low, workloads=len(ratios), build=build))
         left = [e for e in left if e not in matched]
     return rows
 
@@ -239,21 +239,14 @@ class _Left:
 
 
 def _ranges(trait: Any, helped: Any) -> Iterator[Range]:
-    """Ranges of a trait around workloads that gain; an end lies halfway to the next one outside."""
-    values, inside = sorted({*trait.tolist()}), sorted({*trait[helped].tolist()})
+    """Ranges of a trait around workloads that gain, open on a side on which nothing else is known.
+    """
+    values, inside = trait.tolist(), sorted({*trait[helped].tolist()})
     for n, least in enumerate(inside):
         for most in inside[n:]:
-            below = [v for v in values if v < least]
-            above = [v for v in values if v > most]
-            low = _between(below[-1], least) + 1 if below else None
-            high = _between(most, above[0]) if above else None
-            if low is not None or high is not None:
-                yield low, high
-
-
-def _between(low: int, high: int) -> int:
-    """Halfway from one size to another, as sizes go: in proportion; at least `low`."""
-    return max(low, min(high - 1, round(math.sqrt(max(low, 0.5) * high))))
+            limits = (least if least > min(values) else None, most if most < max(values) else None)
+            if limits != (None, None):
+                yield limits
 
 
 def examined(
