@@ -81,7 +81,8 @@ def test_sums_have_one_order_for_any_number_of_threads() -> None:
 
 
 def test_a_table_is_text() -> None:
-    table = Table([row({"tile_n": 16, "pad.compute_at": "root"}, row=(None, 50)), row({"order": 1})])
+    first = row({"tile_n": 16, "pad.compute_at": "root"}, row=(None, 50))
+    table = Table([first, row({"order": 1})])
     again = read(table.lines())
     assert again.rows == table.rows and again.digest == table.digest != EMPTY.digest == ""
     assert str(table.rows[0]) == (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.tune.functions import product, scaled
-from tilewright.strategy.learned import Row, Table, machine_class
+from tilewright.strategy.learned import Row, Table, machine_class, traits
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions, partial
 from tilewright.target.target import target
@@ -83,16 +83,8 @@ def test_a_row_keeps_to_where_it_helps(tmp_path: Path) -> None:
         return {16: 0.8 if m <= 48 else 1.3}.get(columns, 1.0) * m
 
     (row,) = made(recorded(tmp_path / "r.db", seconds)).table
-    assert [row.is_for({**dict.fromkeys(TRAITS, 96), "row": m, "results": m * 64,
-                        "kbytes": kbytes(m)}) for m in ROWS] == [True] * 3 + [False] * 3  # fmt: skip
-    assert len(row.where) == 1
-
-
-TRAITS = "steps", "results", "last", "row", "column", "taps", "blocks", "kbytes", "threads"
-
-
-def kbytes(m: int) -> int:
-    return -(-4 * (96 * m + 96 * 64 + 64 * m) // 1024)
+    fits = [row.is_for(traits(product(m), 1) or {}) for m in ROWS]
+    assert fits == [True] * 3 + [False] * 3 and len(row.where) == 1
 
 
 def test_who_wins_alone_or_by_chance_makes_no_rule(tmp_path: Path) -> None:
@@ -174,7 +166,7 @@ def test_the_log_grows_and_says_which_table_counts(tmp_path: Path, wide: Challen
 
     def grown() -> bool:
         texts.append(log.path.read_bytes())
-        return len(texts) < 2 or texts[-1].startswith(texts[-2]) and texts[-1] != texts[-2]
+        return len(texts) < 2 or (texts[-1].startswith(texts[-2]) and texts[-1] != texts[-2])
 
     assert log.judge(good, "1.0").decided == ACCEPTED and grown()
     assert log.table.rows == good.table.rows

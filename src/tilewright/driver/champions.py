@@ -19,6 +19,7 @@ from tilewright.driver.kernels import Job
 from tilewright.driver.versions import versions
 from tilewright.schedule.trace import Plain
 from tilewright.strategy.learned import Table, shipped
+from tilewright.strategy.rules import Rule, rule_of
 from tilewright.strategy.select import default, strategies_of
 from tilewright.strategy.space import decisions
 from tilewright.support import knobs
@@ -57,7 +58,7 @@ class Champions:
     def digest(self) -> str:
         """Changes with what may be used; empty for nothing."""
         told = [
-            (line, key, sorted(point.items()))
+            (line, key, sorted(point.items()), *_told(rule_of(point)))
             for line, points in sorted(self.of.items())
             for key, point in sorted(points.items())
         ]
@@ -77,12 +78,13 @@ class Champions:
             return self._learned(job, known.key)
         try:
             own = known.from_canonical(point)
-            versions(job.func, target(job.target), job.threads, own)
+            made = versions(job.func, target(job.target), job.threads, own)
         except ScheduleError as fault:
             self.left_out[job.func.name] = str(fault).split("\n")[0]
             return job
         self.used += 1
-        return replace(job, point=own)
+        trace = made.schedule.trace.to_json() if rule_of(own) else ""
+        return replace(job, point=own, trace=trace)
 
     def _learned(self, job: Job, key: str) -> Job:
         """The job, as the table has it where that differs from the default."""
@@ -112,6 +114,11 @@ class Champions:
             ScheduleWarning,
             stacklevel=5,
         )
+
+
+def _told(rule: Rule | None) -> list[str]:
+    """What a point's rule is known by; what cannot be told is something else each time."""
+    return [] if rule is None else [rule.digest or os.urandom(16).hex()]
 
 
 def recorded(database: Any, machines: Sequence[Target], threads: int) -> Champions:
@@ -153,7 +160,8 @@ def _champions(database: Database, machines: Sequence[Target], threads: int) -> 
     learned = Log(beside(database.path)).table
     if not len(learned):
         return Champions(points)
-    return Champions(points, learned.over(shipped()), {str(m): database.unbeaten(m, threads) for m in machines})
+    unbeaten = {str(m): database.unbeaten(m, threads) for m in machines}
+    return Champions(points, learned.over(shipped()), unbeaten)
 
 
 def won(found: Mapping[str, tuple[Any, Champion]], machine: Target) -> Champions:

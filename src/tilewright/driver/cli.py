@@ -17,6 +17,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from tilewright.driver.cli_distil import distil_command
 from tilewright.driver.cli_options import (
     AnyModel,
     Fit,
@@ -44,7 +45,6 @@ from tilewright.driver.cli_steps import (
     print_profile,
     show_kernel,
 )
-from tilewright.driver.cli_distil import distil_command
 from tilewright.driver.cli_tune import INTERRUPTED, records_command, tune_command
 from tilewright.driver.report.layout import printable
 from tilewright.driver.report.terminal import console, errors, say, show_code, show_json, show_text

@@ -193,7 +193,8 @@ def traits(func: Func, threads: int) -> dict[str, int] | None:
     spatial = [n or 0 for n, kind in sizes if kind != "reduce"]
     reduced = [n or 0 for n, kind in sizes if kind == "reduce"]
     *_, column, row, last = [1, 1, 1, *spatial]
-    held = sum(b.dtype.nbytes(prod(d or 0 for d in s)) for b, s in zip(func.buffers, shapes))
+    pairs = zip(func.buffers, shapes, strict=True)
+    held = sum(buffer.dtype.nbytes(prod(d or 0 for d in shape)) for buffer, shape in pairs)
     return {
         "steps": prod(reduced), "results": prod(spatial), "last": last, "row": row,
         "column": column, "taps": reduced[-1] if reduced else 1, "blocks": len(blocks(func.body)),

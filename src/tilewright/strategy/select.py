@@ -21,6 +21,7 @@ from tilewright.strategy.absorb import absorb
 from tilewright.strategy.chains import shorten_chains
 from tilewright.strategy.learned import Table, answers, shipped
 from tilewright.strategy.roles import family, scores
+from tilewright.strategy.rules import rules_for
 from tilewright.support.errors import ScheduleError
 from tilewright.support.record import record
 from tilewright.target.target import KINDS, Target, named
@@ -113,8 +114,9 @@ def scheduled(
     """`func` as a strategy schedules it; what is empty stays as it was written.
 
     Decision "strategy", of which `strategy` is the pick: the family of its anchor ("family"), the
-    same as if for one thread ("one_thread"), the schedule that every function has ("generic"), or
-    one made of its blocks alone ("sketch"). `choose` takes the decisions instead of the strategies.
+    same as if for one thread ("one_thread"), the schedule that every function has ("generic"), one
+    made of its blocks alone ("sketch"), or that of a user's rule, by its name. `choose` takes the
+    decisions instead of the strategies.
     """
     schedule = Schedule(func, choose)
     if any(as_int(axis.extent) == 0 for b in blocks(func.body) for axis in b.axes):
@@ -122,7 +124,11 @@ def scheduled(
     of = strategies_of(target.kind)
     ways = [FAMILY, *[ONE_THREAD] * (threads > 1), *[GENERIC] * (of.generic is not None)]
     ways += [SKETCH] * bool(of.sketch)
-    way = schedule.decide("strategy", strategy, ways)
+    rules = {rule.name: rule for rule in rules_for(func)}
+    way = schedule.decide("strategy", strategy, (*ways, *rules))
+    if way in rules:
+        rules[way].follow(schedule, target, threads)
+        return schedule
     if way == GENERIC and of.generic is not None:
         of.generic(schedule, target, threads)
     elif way == SKETCH:
@@ -138,7 +144,7 @@ def fallback(func: Func, target: Target, threads: int, point: Mapping[str, Plain
     """If a point of `func` has another strategy than its family's, which was refused a step: which,
     and why; else ""."""
     way = point.get("strategy", FAMILY)
-    if way in (FAMILY, SKETCH):
+    if way not in (ONE_THREAD, GENERIC):
         return ""
     loops = [n.removesuffix(".algorithm") for n, v in point.items() if v == LOOPS]
     told = "one thread" if way == ONE_THREAD else "the generic schedule"

@@ -155,10 +155,10 @@ def induced(own: Sequence[Example], build: str = "", harm: float = HARM) -> list
     candidates = takes(own)
     while len(rows) < MOST_ROWS and left:
         of = _Left(left)
-        best = max((of.best(taken, harm) for taken in candidates), key=lambda b: b[0], default=(0.0,))
-        if best[0] <= 0 or len(best) < 3:
+        scored = [of.best(taken, harm) for taken in candidates]
+        score, where, taken = max(scored, key=lambda best: best[0], default=(0.0, {}, ()))
+        if score <= 0:
             break
-        _, where, taken = best
         row = Row(left[0].role, left[0].machine_class, where, dict(taken))
         matched = [e for e in left if row.is_for(e.traits or {})]
         ratios = _by_workload(row, matched)
@@ -232,15 +232,15 @@ class _Left:
             fits &= self.traits[name] <= (math.inf if most is None else most)
         own, weights = effects[fits], self.weights[fits]
         unknown = np.isnan(own)
-        if weights[own >= math.log(WORTH)].sum() < FEWEST - 1e-6 or np.nanmin(own) < np.log(harm or 1e-9):
+        helped = weights[own >= math.log(WORTH)].sum()
+        if helped < FEWEST - 1e-6 or np.exp(np.nanmin(own)) < harm:
             return -math.inf
         price = ROW + RANGE * len(where) + UNKNOWN * float(weights[unknown].sum())
         return float((weights * np.where(unknown, 0.0, own)).sum()) - price
 
 
 def _ranges(trait: Any, helped: Any) -> Iterator[Range]:
-    """Ranges of a trait around workloads that gain, open on a side on which nothing else is known.
-    """
+    """Ranges of a trait around workloads that gain; open on a side where nothing else is known."""
     values, inside = trait.tolist(), sorted({*trait[helped].tolist()})
     for n, least in enumerate(inside):
         for most in inside[n:]:

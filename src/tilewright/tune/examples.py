@@ -68,8 +68,7 @@ class Example:
         return self._by_row[known]
 
     def ratio(self, row: Row | None) -> float | None:
-        """How many times as fast as the formulas' default it is by a row; None where nobody knows.
-        """
+        """How many times as fast as by the formulas it is by a row; None where nobody knows."""
         return 1.0 if row is None else self.ratios.get(point_text(self.followed(row)))
 
     def by(self, table: Table) -> Row | None:

@@ -93,7 +93,8 @@ class Log:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(f"{head}\n" * bool(head) + json.dumps(told, ensure_ascii=False) + "\n")
         except OSError as fault:
-            raise RecordsFault(f"cannot write '{self.path}'", fault.strerror or str(fault)) from fault
+            why = fault.strerror or str(fault)
+            raise RecordsFault(f"cannot write '{self.path}'", why) from fault
         return entry
 
     def _read(self) -> Iterator[Entry]:
@@ -106,7 +107,7 @@ class Log:
         try:
             head, *told = [json.loads(line) for line in lines]
             if head != {"format": FORMAT, "version": VERSION}:
-                raise ValueError("its first line does not say that it is such a log, of this version")
+                raise ValueError("its first line does not say that it is such a log")
             yield from map(_entry, told)
         except ValueError as fault:
             raise self._fault(str(fault)) from fault

@@ -16,6 +16,7 @@ from random import Random
 import numpy as np
 
 from tilewright.ir.stmt import Func
+from tilewright.strategy.rules import rules_for
 from tilewright.strategy.select import default
 from tilewright.strategy.sketch.tiles import plans
 from tilewright.strategy.space import decisions, partial
@@ -27,7 +28,7 @@ from tilewright.tune.explore import Descent
 from tilewright.tune.ledger import Ledger
 from tilewright.tune.measure import Arrays, Bench, Outcome
 from tilewright.tune.records import OK, Champion, Trial
-from tilewright.tune.sources import Bandit, Family, Point, Sketched, Source, Suggested
+from tilewright.tune.sources import Bandit, Family, Point, Ruled, Sketched, Source, Suggested
 from tilewright.tune.workload import Workload, workload
 
 BATCH = 6  # candidates between two decisions of what to measure next
@@ -93,6 +94,8 @@ class Search:
             won += [s.point for s in self.database.suggestions(*asked)]
             if won:
                 found.append(Suggested(won))
+        given = self.func, self.machine, self.threads, Random(seed)
+        found += [Ruled(rule.name, *given) for rule in rules_for(self.func)]
         for n, own in enumerate(plans(self.func, self.machine, self.threads)):
             found.append(Sketched(own, Descent(own, np.random.default_rng(seed)), f"sketch {n}"))
         found.append(Family(self.func, self.machine, self.threads, Random(seed)))

@@ -20,7 +20,8 @@ from random import Random
 import numpy as np
 
 from tilewright.ir.stmt import Func
-from tilewright.schedule.trace import Plain
+from tilewright.schedule.schedule import replay
+from tilewright.schedule.trace import Plain, Trace
 from tilewright.strategy.select import default
 from tilewright.strategy.space import point as schedule_of
 from tilewright.support.collector import collector_paused
@@ -100,8 +101,8 @@ class Worker:
     # ---- Compiling --------------------------------------------------------------------------
 
     @collector_paused()
-    def compile(self, point: Point) -> Compiled:
-        """The code of a point; of None, of the default."""
+    def compile(self, point: Point | Trace) -> Compiled:
+        """The code of a point, or of what a trace does; of None, of the default."""
         began, code = time.perf_counter(), None
         status = why = ""
         try:
@@ -112,10 +113,12 @@ class Worker:
             status, why = "failed", f"{type(fault).__name__}: {str(fault)[:2000]}"
         return Compiled(status, code, time.perf_counter() - began, why)
 
-    def _code(self, point: Point) -> Code:
+    def _code(self, point: Point | Trace) -> Code:
         s = self.setup
         if point is None:
             made = default(s.func, self.machine, s.threads)
+        elif isinstance(point, Trace):
+            made = replay(s.func, point)
         else:
             made = schedule_of(s.func, self.machine, s.threads, point)
         emitted = text_of(made.func, self.machine)
