@@ -15,7 +15,7 @@ from tests.driver.test_tuning import HERE, code, crowned, jobs, run
 from tests.tune.functions import product
 from tests.tune.test_distil import OLD, recorded, wide_is_fast
 from tilewright.driver.champions import recorded as read_recorded
-from tilewright.driver.distilling import _measured, distil
+from tilewright.driver.distilling import _timed, distil
 from tilewright.driver.kernels import Job
 from tilewright.strategy.learned import Row, Table, machine_class, read
 from tilewright.strategy.select import default
@@ -88,7 +88,7 @@ def test_what_the_records_do_not_say_is_measured(monkeypatch: pytest.MonkeyPatch
         measured.append(example.key)
         example.note(example.followed(row), 1.5)
 
-    monkeypatch.setattr("tilewright.driver.distilling._measured", seen)
+    monkeypatch.setattr("tilewright.driver.distilling._timed", seen)
     with Database(path) as opened:
         made, entry = distil(opened)
         assert (entry.decided, made.judged[0].unknown, measured) == ("accepted", 1, [])
@@ -104,7 +104,7 @@ def test_one_schedule_really_measured() -> None:
     with Database(path) as opened:
         (example,) = examples(opened)
         row = Row("matmul", example.machine_class, {}, {"tile_n": 16})
-        _measured(opened, example, row, 0.05)
+        _timed(opened, example, row, 0.05)
         assert example.is_seen(row) and (example.ratio(row) or 0.0) > 0
         points = [t.point for t in opened.trials()]
     assert example.followed(row) in points

@@ -13,8 +13,9 @@ import pytest
 from tests.driver.test_tuning import run, told, tuned
 from tilewright.driver.report.charts import LEFT, RIGHT, TOP, WIDTH
 from tilewright.driver.report.courses import Move, course_chart, roofline_moves
+from tilewright.driver.report.task_row import TaskRow
 from tilewright.driver.report.tuning_page import tuning_page
-from tilewright.driver.tuned import TaskRow, Tuning
+from tilewright.driver.tuned import Tuning
 from tilewright.runtime.profile import Roofline
 from tilewright.support.errors import WriteFault
 from tilewright.tune.effects import Effect
@@ -69,7 +70,7 @@ def test_the_page() -> None:
     rows = row("a&b", ((1.0, 1e-3),), (effect,)), row("c", (), tuned=2e-3)
     given: Any = SimpleNamespace()
     found = Tuning("n<et", "cpu", 1, rows, 8e-3, 6e-3, "kept", 10.0, 12, False, given)
-    text = tuning_page(found, MACHINE)
+    text = tuning_page("n<et", found.total, found.ordered(), 10.0, MACHINE)
     page = ElementTree.fromstring(text.partition("\n")[2])
     assert not [*page.iter(f"{HTML}script"), *page.iter(f"{HTML}link"), *page.iter(f"{HTML}img")]
     assert "http" not in text.replace("http://www.w3.org/", "")

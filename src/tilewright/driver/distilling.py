@@ -1,7 +1,7 @@
 """Distilling: from the records of tuning to the next default, and back.
 
 In: a database of tuning, seconds. Out: what a challenger brings, and whether it counts from now on.
-The one idea: the records propose; what they do not know of a proposal is measured, if there are
+The one idea: the records propose; what they do not know of a proposal is timed, if there are
 seconds for it, beside the default.
 """
 
@@ -30,7 +30,7 @@ def distil(
 ) -> tuple[Challenger, Entry]:
     """Make a challenger of what the database knows, and let it count from now on for who compiles
     by that database, as far as the records show that it is better. seconds: what may be spent on
-    measuring what they do not say. told: what is measured. Raises RecordsFault."""
+    timing what they do not say. told: what is timed. Raises RecordsFault."""
     log = Log(beside(database.path))
     end = time.monotonic() + seconds
 
@@ -39,15 +39,15 @@ def distil(
         if left > 0:
             told(f"{row}, on {example.key}")
             with suppress(TilewrightError):  # it stays unknown
-                _measured(database, example, row, min(EACH, left))
+                _timed(database, example, row, min(EACH, left))
 
     known = examples(database)
     made = examined(known, log.table.over(shipped()), database.build.version, measure)
     return made, log.judge(made, database.build.version)
 
 
-def _measured(database: Database, example: Example, row: Row, seconds: float) -> None:
-    """Note what a row brings a workload, beside the default, and record what was measured."""
+def _timed(database: Database, example: Example, row: Row, seconds: float) -> None:
+    """Note what a row brings a workload, beside the default, and record what was timed."""
     point = example.followed(row)
     with Bench(example.func, example.machine, example.threads) as bench:
         outcomes = bench.measure([example.default, point])

@@ -13,43 +13,15 @@ from typing import Any
 
 from tilewright.driver.report.layout import Table, fold
 from tilewright.driver.report.tables import numbers, words
+from tilewright.driver.report.task_row import TaskRow
+from tilewright.driver.report.tuning_page import tuning_page
 from tilewright.runtime.executor import Executable
 from tilewright.schedule.schedule import Schedule
 from tilewright.support import html
 from tilewright.support.files import writing
 from tilewright.support.record import record
-from tilewright.tune.effects import Effect
 
 WIDTH = 100  # columns of what is printed
-
-
-@record
-class TaskRow:
-    """A task of a `Tuning`.
-
-    name: of its kernel, the first one where several are the same but for names; launches: in a
-    call; default, tuned: seconds of a launch by the schedule that the compiler picks, and by the
-    champion's, which is the default's where nothing beat it; trials: that were timed; decided:
-    what came of it, in words; course: of each candidate that was the fastest so far, after how many
-    seconds it was timed, and its seconds; effects: which decisions mattered; flops, nbytes: what a
-    launch computes and touches.
-    """
-
-    name: str
-    launches: float
-    default: float
-    tuned: float
-    trials: int
-    decided: str
-    course: tuple[tuple[float, float], ...] = ()
-    effects: tuple[Effect, ...] = ()
-    flops: int = 0
-    nbytes: int = 0
-
-    @property
-    def ratio(self) -> float:
-        """The default's seconds over the champion's."""
-        return self.default / self.tuned if self.tuned > 0 else 1.0
 
 
 @record
@@ -116,13 +88,13 @@ class Tuning:
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write one HTML page, which needs nothing else: the fastest schedules against seconds,
-        tasks before and after below the machine's roofs, and which decisions mattered. The roofs
-        are measured now, which takes about half a second. Returns the path. Raises WriteFault where
-        it cannot be written."""
-        from tilewright.driver.report.tuning_page import tuning_page
-
+        tasks before and after below the machine's roofs, and which decisions mattered. Finding out
+        the roofs takes about half a second. Returns the path. Raises WriteFault where it cannot be
+        written."""
         target = Path(path)
-        text = tuning_page(self, self.executable.roofline())
+        told = f"{self.target}. {self.total}"
+        roofline = self.executable.roofline()
+        text = tuning_page(self.name, told, self.ordered(), self.seconds, roofline)
         with writing(target):
             target.write_text(text, encoding="utf-8")
         return target

@@ -21,9 +21,10 @@ from tilewright.driver.compile import compile_observed, machines_of, thread_coun
 from tilewright.driver.fixed_sizes import with_sizes
 from tilewright.driver.kernels import Job
 from tilewright.driver.report.inputs import read_inputs
+from tilewright.driver.report.task_row import TaskRow
 from tilewright.driver.source import open_source
 from tilewright.driver.stages import named
-from tilewright.driver.tuned import TaskRow, Tuning
+from tilewright.driver.tuned import Tuning
 from tilewright.ir.expr import Var, as_int
 from tilewright.ir.stmt import Func
 from tilewright.runtime.executor import Executable

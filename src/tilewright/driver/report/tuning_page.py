@@ -10,14 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from tilewright.driver.report.courses import Move, course_chart, roofline_moves
 from tilewright.driver.report.page import document
+from tilewright.driver.report.task_row import TaskRow
 from tilewright.runtime.profile import Roofline
-
-if TYPE_CHECKING:
-    from tilewright.driver.tuned import TaskRow, Tuning
 
 SHOWN = 12  # tasks with a chart of their own
 LISTED = 6  # decisions of a task
@@ -31,19 +28,21 @@ MOVES = (
     "larger the more of a call's time it takes. Point at one for its details."
 )
 MATTERED = (
-    "Of the variance of log time, the share that the decision's values explain among the trials; "
+    "What part of the variance of log time the decision's values explain among the trials; "
     "its value in the fastest one; how many times as long the fastest takes that decides "
     "otherwise. It is said of the candidates that the search chose to try."
 )
 
 
-def tuning_page(found: Tuning, machine: Roofline) -> str:
-    """The page."""
-    rows = found.ordered()
+def tuning_page(
+    name: str, told: str, rows: Sequence[TaskRow], seconds: float, machine: Roofline
+) -> str:
+    """The page. told: what came of it all; rows: in the order in which they are shown; seconds: of
+    the run."""
     tried = [row for row in rows if row.course]
     parts = [
         f"<h2>A call</h2>\n<p>{escape(CALL)}</p>",
-        _wide(_call(found, rows)),
+        _wide(_call(rows, seconds)),
         f"<h2>Roofline</h2>\n<p>{escape(MOVES)}</p>",
         _wide(roofline_moves(_moves(rows), machine)),
         "<h2>Tasks</h2>",
@@ -51,17 +50,15 @@ def tuning_page(found: Tuning, machine: Roofline) -> str:
     ]
     if tried:
         parts.append(f"<h2>What mattered</h2>\n<p>{escape(MATTERED)}</p>")
-    parts += [_task(row, found.seconds) for row in tried[:SHOWN]]
-    told = f"{found.target}. {found.total}"
-    heading = f"Tuning {found.name}"
-    return document(f"{found.name}: tuning", heading, told, "\n".join(parts))
+    parts += [_task(row, seconds) for row in tried[:SHOWN]]
+    return document(f"{name}: tuning", f"Tuning {name}", told, "\n".join(parts))
 
 
 def _wide(inner: str) -> str:
     return f'<div class="wide">\n{inner}\n</div>'
 
 
-def _call(found: Tuning, rows: Sequence[TaskRow]) -> str:
+def _call(rows: Sequence[TaskRow], seconds: float) -> str:
     """All tasks together, as each of them had a faster candidate."""
     now = {row.name: row.default for row in rows}
     launches = {row.name: row.launches for row in rows}
@@ -74,7 +71,7 @@ def _call(found: Tuning, rows: Sequence[TaskRow]) -> str:
             now[name] = took
             course.append((at, total))
     kept = sum(row.launches * row.tuned for row in rows)
-    return course_chart(course, before, kept, found.seconds, "a call's kernels")
+    return course_chart(course, before, kept, seconds, "a call's kernels")
 
 
 def _moves(rows: Sequence[TaskRow]) -> list[Move]:
