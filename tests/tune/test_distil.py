@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from tests.tune.functions import product, scaled
+from tests.tune.test_search import Imagined, scattered
+from tilewright.strategy import select
 from tilewright.strategy.learned import Row, Table, machine_class, traits
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions, partial
@@ -19,6 +21,7 @@ from tilewright.tune.distil import Challenger, challenger, examined
 from tilewright.tune.examples import Example, examples
 from tilewright.tune.learned_log import ACCEPTED, BACK, REFUSED, Log, beside
 from tilewright.tune.records import Build, Champion, RecordsFault, Trial
+from tilewright.tune.search import Search
 from tilewright.tune.workload import workload
 
 OLD = target("cpu -mcpu=nehalem")
@@ -138,6 +141,22 @@ def test_times_of_another_build_count_where_todays_default_was_among_them(tmp_pa
     path = recorded(tmp_path / "s.db", wide_is_fast, build=Build("older"), tried=(4, 16))
     with Database(path, Build("newer")) as opened:
         assert examples(opened) == []
+
+
+def test_what_a_shipped_row_replaced_stays_on_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = Table([Row("matmul", CLASS, {}, {"tile_n": 4})])
+    monkeypatch.setattr(select, "shipped", lambda: shipped)
+    with Database(tmp_path / "r.db") as opened:
+        search = Search(product(48), OLD, 1, Imagined(scattered), opened)
+        search.step()
+        plain = decisions(default(product(48), OLD, 1, learned=Table()))
+        assert search.default["C.tile_n"] == 4 and plain in search.bench.measured
+        search.finish(1.0)
+        (example,) = examples(opened)
+    ratio = scattered(plain)  # of the shipped row's, whose seconds are 1
+    assert example.ratio(shipped.rows[0]) == pytest.approx(ratio) and example.ratio(None) == 1.0
 
 
 def test_an_example(tmp_path: Path) -> None:

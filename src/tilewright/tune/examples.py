@@ -103,22 +103,27 @@ def examples(database: Database) -> list[Example]:
 
 
 def _learn(example: Example, crowned: Crowned, tried: list[Measured], build: str) -> bool:
-    """Note the ratios of what was tried; False where it is not known what today's default took
-    then."""
+    """Note the ratios of what was tried; False where it is not known what the formulas' own pick
+    took then."""
     champion = crowned.champion
-    before = champion.seconds * champion.ratio  # that build's default
+    then = champion.seconds * champion.ratio  # that build's default, by its own rows
     times = [(t.point, min(t.samples) if t.status == OK and t.samples else math.inf) for t in tried]
     own = point_text(example.default)
-    if crowned.build != build:  # another default, perhaps
-        known = [before / s for point, s in times if point_text(point) == own and s > 0]
-        known += [champion.ratio] * (point_text(champion.point) == own)
-        if not known:
-            return False
-        before /= max(known)
+    known = [then / s for point, s in times if point_text(point) == own and s > 0]
+    known += [champion.ratio] * (point_text(champion.point) == own)
+    now: Point | None = None
+    if crowned.build == build:
+        now = decisions(default(example.func, example.machine, example.threads))
+        known += [1.0] * (point_text(now) == own)
+    if not known:
+        return False
+    before = then / max(known)
     for point, seconds in times:
         ratio = before / seconds if math.isfinite(seconds) else FAILED
         example.note(point, ratio, beside=False)
-    if champion.ratio > 1:  # seen beside the default: better than the trial's times
-        example.note(champion.point, before / champion.seconds)
+    # Those two ran in turns: that is better than the times of single trials.
+    if now is not None:
+        example.note(now, before / then)
+    example.note(champion.point, before / champion.seconds)
     example.note(example.default, 1.0)
     return True

@@ -16,6 +16,7 @@ from random import Random
 import numpy as np
 
 from tilewright.ir.stmt import Func
+from tilewright.strategy.learned import Table
 from tilewright.strategy.rules import rules_for
 from tilewright.strategy.select import default
 from tilewright.strategy.sketch.tiles import plans
@@ -87,13 +88,17 @@ class Search:
 
     def _sources(self, seed: int) -> list[Source]:
         found: list[Source] = []
+        won: list[Point] = []
         if self.database is not None:
             asked = self.workload, self.machine, self.threads
             known = self.database.champion(*asked)
-            won: list[Point] = [] if known is None else [known.point]
+            won += [] if known is None else [known.point]
             won += [s.point for s in self.database.suggestions(*asked)]
-            if won:
-                found.append(Suggested(won))
+        plain = decisions(default(self.func, self.machine, self.threads, learned=Table()))
+        if plain != self.default:  # what a learned row replaced stays on trial
+            won.append(plain)
+        if won:
+            found.append(Suggested(won))
         given = self.func, self.machine, self.threads, Random(seed)
         found += [Ruled(rule.name, *given) for rule in rules_for(self.func)]
         for n, own in enumerate(plans(self.func, self.machine, self.threads)):
