@@ -14,8 +14,8 @@ from tests.driver.conftest import DIGITS, dense, expected
 from tilewright.driver.cli import Form, app
 
 COMMANDS = (
-    *("compile", "run", "bench", "inspect", "tune", "records", "opt", "demo", "targets", "machine"),
-    "knobs",
+    *("compile", "run", "bench", "inspect", "tune", "records", "distil", "opt", "demo", "targets"),
+    *("machine", "knobs"),
 )
 SCALE = """\
 def scale(A: f32[60], B: f32[60]):

@@ -28,6 +28,8 @@ from tilewright.driver.kernels import Job
 from tilewright.driver.tuning import compared_calls
 from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Func
+from tilewright.strategy import space
+from tilewright.strategy.rules import rule, unregister
 from tilewright.strategy.space import decisions, sample
 from tilewright.support.errors import CompileError, InputError, ScheduleError, ScheduleWarning
 from tilewright.target.target import target
@@ -98,6 +100,13 @@ def crowned(path: Path | str, func: Func, point: Any = None, build: Build | None
     with Database(path, build) as opened:
         champion = Champion(point or other_point(func), 1e-3, 2.0, 1.9, 2.1, verified=True)
         opened.crown(workload(func), HERE, 1, champion)
+
+
+def one_by_one(schedule: Any, machine: Any, threads: int) -> None:
+    """A rule of a user."""
+    name = schedule.blocks()[-1]
+    lanes = schedule.decide(f"{name}.lanes", 4, (4, 8))
+    schedule.vectorize(schedule.split(schedule.loops(name)[-1], (None, lanes))[1])
 
 
 # ---- What it does -------------------------------------------------------------------------------
@@ -232,6 +241,41 @@ def test_a_point_is_of_its_function_whatever_its_names(model: Path) -> None:
     assert by.job(job).point == point and by.used == 1
     other = Job(scaled(), str(HERE), 1)
     assert by.job(other) is other
+
+
+def test_champions_of_rules_need_their_rule(model: Path) -> None:
+    (job,) = jobs(model, threads=1)
+    plain = code(model)
+    rule(one_by_one)
+    try:
+        made = space.partial(job.func, HERE, 1, {"strategy": "one_by_one"})
+        crowned("records.db", job.func, decisions(made))
+        by = code(model, database="records.db", cache=False)
+        x = np.random.default_rng(1).standard_normal((2, 8), np.float32)
+        made = tw.compile(model, threads=1, database="records.db")
+        np.testing.assert_allclose(made(x)[0], expected(x), rtol=1e-5, atol=1e-5)
+        assert by != plain and by == code(model, database="records.db")
+        before = recorded("records.db", [HERE], 1).digest
+        rule(name="one_by_one")(lambda *given: one_by_one(*given))
+        assert recorded("records.db", [HERE], 1).digest != before
+    finally:
+        unregister("one_by_one")
+    with pytest.warns(ScheduleWarning, match=r"took the default(.|\n)*one_by_one"):
+        assert code(model, database="records.db", cache=False) == plain
+
+
+def test_a_rule_is_really_measured() -> None:
+    def columns(schedule: Any, machine: Any, threads: int) -> None:
+        schedule.unroll(schedule.split("i", (None, schedule.decide("y.step", 2, (1, 2, 4))))[1])
+
+    rule(columns)
+    try:
+        found = tuned(scaled(64), seconds=2.0, trials=3)
+    finally:
+        unregister("columns")
+    with Database("records.db") as opened:
+        tried = {t.point["strategy"]: t for t in opened.trials()}
+    assert found.trials == 3 and tried.keys() == {"columns"} and tried["columns"].status == "ok"
 
 
 def test_torch_compile_takes_records(told: Said) -> None:

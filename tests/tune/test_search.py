@@ -12,6 +12,7 @@ import pytest
 from tests.tune.functions import product
 from tilewright import te
 from tilewright.strategy import space
+from tilewright.strategy.rules import rule, unregister
 from tilewright.strategy.select import FAMILY, SKETCH, default
 from tilewright.strategy.sketch.tiles import plan
 from tilewright.strategy.space import decisions, point
@@ -196,3 +197,23 @@ def test_a_family_proposes_its_neighbours_first():
         first = next(n for n in order if p[n] != own.get(n))
         assert all(p[n] == own[n] for n in order[: order.index(first)])
     assert len({tuple(sorted(p.items())) for p in proposed}) == len(proposed)
+
+
+def test_rules_of_users_are_searched_like_the_rest(tmp_path):
+    @rule
+    def by_rows(schedule, machine, threads):
+        schedule.decide("C.rows", 4, (1, 2, 4, 8))
+
+    try:
+        with Database(tmp_path / "records.db") as database:
+            bench = Imagined(lambda p: 0.1 * p["C.rows"] if p and "C.rows" in p else scattered(p))
+            search = searched(bench, database=database)
+            assert bench.measured[0] == {"strategy": "by_rows", "C.rows": 4}
+            found = search.finish(1.0)
+            assert found.champion.point == {"strategy": "by_rows", "C.rows": 1}
+            of_rule = [p for p in bench.measured if p["strategy"] == "by_rows"]
+            assert len(of_rule) == 4  # each once
+            known = database.champion(search.workload, CPU, 1)
+            assert known is not None and known.point == found.champion.point
+    finally:
+        unregister("by_rows")

@@ -1,8 +1,9 @@
 """Champions: the schedules that tuning found, as compiling takes them.
 
 In: a database, the machines and threads that are compiled for. Out: jobs with the points that won,
-and a digest of all that may be used, which is a part of what a compiled model is known by. The one
-idea: a point that cannot be followed any more costs its kernel the gain and nothing else.
+or that were learnt from what won elsewhere, and a digest of all that may be used, which is a part
+of what a compiled model is known by. The one idea: a point that cannot be followed any more costs
+its kernel the gain and nothing else.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ from typing import TYPE_CHECKING, Any
 from tilewright.driver.kernels import Job
 from tilewright.driver.versions import versions
 from tilewright.schedule.trace import Plain
+from tilewright.strategy.learned import Table, shipped
+from tilewright.strategy.rules import Rule, rule_of
+from tilewright.strategy.select import default, strategies_of
+from tilewright.strategy.space import decisions
 from tilewright.support import knobs
 from tilewright.support.cache import make_key
 from tilewright.support.errors import InputError, ScheduleError, ScheduleWarning
 from tilewright.target.target import Target, target
 from tilewright.tune.database import Database
+from tilewright.tune.learned_log import Log, beside
 from tilewright.tune.workload import workload
 
 if TYPE_CHECKING:
@@ -32,11 +38,19 @@ TOLD = 5  # kernels that a warning names
 
 
 class Champions:
-    """Points by the lines of machines. left_out: by the names of kernels, why a point was not
-    followed."""
+    """Points by the lines of machines; for the others what a table of learned schedules says of
+    them. unbeaten: by the lines of machines, the keys of workloads whose default was seen to be the
+    best, which no table changes. left_out: by the names of kernels, why a point was not followed.
+    """
 
-    def __init__(self, of: Mapping[str, Points]) -> None:
-        self.of = of
+    def __init__(
+        self,
+        of: Mapping[str, Points],
+        learned: Table | None = None,
+        unbeaten: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
+        self.of, self.unbeaten = of, unbeaten or {}
+        self.learned = learned or Table()
         self.left_out: dict[str, str] = {}
         self.used = 0
 
@@ -44,29 +58,48 @@ class Champions:
     def digest(self) -> str:
         """Changes with what may be used; empty for nothing."""
         told = [
-            (line, key, sorted(point.items()))
+            (line, key, sorted(point.items()), *_told(rule_of(point)))
             for line, points in sorted(self.of.items())
             for key, point in sorted(points.items())
         ]
-        return make_key(repr(told)) if told else ""
+        if not len(self.learned):
+            return make_key(repr(told)) if told else ""
+        kept = [(line, sorted(keys)) for line, keys in sorted(self.unbeaten.items())]
+        return make_key(repr(told), self.learned.digest, repr(kept))
 
     def job(self, job: Job) -> Job:
         """The job, by the point that won where there is one."""
         points = self.of.get(job.target)
         if not points:
-            return job
+            return self._learned(job, "")
         known = workload(job.func)
         point = points.get(known.key)
         if point is None:
-            return job
+            return self._learned(job, known.key)
         try:
             own = known.from_canonical(point)
-            versions(job.func, target(job.target), job.threads, own)
+            made = versions(job.func, target(job.target), job.threads, own)
         except ScheduleError as fault:
             self.left_out[job.func.name] = str(fault).split("\n")[0]
             return job
         self.used += 1
-        return replace(job, point=own)
+        trace = made.schedule.trace.to_json() if rule_of(own) else ""
+        return replace(job, point=own, trace=trace)
+
+    def _learned(self, job: Job, key: str) -> Job:
+        """The job, as the table has it where that differs from the default."""
+        machine = target(job.target)
+        given = job.func, machine, job.threads
+        if self.learned.fitting(*given) == shipped().fitting(*given):
+            return job
+        if (key or workload(job.func).key) in self.unbeaten.get(job.target, ()):
+            return job
+        point = decisions(default(*given, learned=self.learned))
+        has_versions = strategies_of(machine.kind).short_rows(job.func, machine) is not None
+        if has_versions or point == decisions(default(*given)):
+            return job
+        self.used += 1
+        return replace(job, point=point)
 
     def tell(self, name: str) -> None:
         """Warn of what was left out of a model."""
@@ -81,6 +114,11 @@ class Champions:
             ScheduleWarning,
             stacklevel=5,
         )
+
+
+def _told(rule: Rule | None) -> list[str]:
+    """What a point's rule is known by; what cannot be told is something else each time."""
+    return [] if rule is None else [rule.digest or os.urandom(16).hex()]
 
 
 def recorded(database: Any, machines: Sequence[Target], threads: int) -> Champions:
@@ -118,7 +156,12 @@ def database_path(database: Any) -> Path:
 
 
 def _champions(database: Database, machines: Sequence[Target], threads: int) -> Champions:
-    return Champions({str(m): database.champions(m, threads) for m in machines})
+    points = {str(m): database.champions(m, threads) for m in machines}
+    learned = Log(beside(database.path)).table
+    if not len(learned):
+        return Champions(points)
+    unbeaten = {str(m): database.unbeaten(m, threads) for m in machines}
+    return Champions(points, learned.over(shipped()), unbeaten)
 
 
 def won(found: Mapping[str, tuple[Any, Champion]], machine: Target) -> Champions:

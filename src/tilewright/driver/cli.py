@@ -17,6 +17,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from tilewright.driver.cli_distil import distil_command
 from tilewright.driver.cli_options import (
     AnyModel,
     Fit,
@@ -453,6 +454,7 @@ def demo(
 
 app.command("tune")(tune_command)
 app.command("records")(records_command)
+app.command("distil")(distil_command)
 
 
 @app.command()

@@ -34,6 +34,9 @@ def tune_command(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write the tuned model, an artifact.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write one HTML page of how it went.")
+    ] = None,
     target: Annotated[
         str, typer.Option("--target", help="The machine: one whose code this machine runs.")
     ] = "cpu",
@@ -53,8 +56,9 @@ def tune_command(
     from tilewright.driver.report.inputs import read_sizes
     from tilewright.driver.tuning import tune
 
-    if out is not None:
-        check_folder(out)
+    for written in (out, report):
+        if written is not None:
+            check_folder(written)
     with _progress(Path(model).name) as progress:
         found = tune(
             model,
@@ -70,14 +74,20 @@ def tune_command(
             progress=progress,
         )
     path = None if out is None else found.executable.save(out)
+    if report is not None:
+        found.report(report)
     if as_json:
-        show_json(records.document("tune", **records.tuning(found), artifact=path and str(path)))
+        told = records.tuning(found)
+        files = {"artifact": path and str(path), "report": report and str(report)}
+        show_json(records.document("tune", **told, **files))
     else:
         if found.tasks:
             console.print(found.table())
         say(found.total)
         if path is not None:
             say(f"{path}: the tuned model")
+        if report is not None:
+            say(f"{report}: how it went")
     if found.is_interrupted:
         raise typer.Exit(INTERRUPTED)
 

@@ -50,7 +50,7 @@ class KernelCache:
         nothing else."""
         text = print_func(job.func.replace(name="kernel"))
         point = "" if job.point is None else repr(sorted(job.point.items()))
-        return make_key(self.made_by, text, job.target, job.threads, point)
+        return make_key(self.made_by, text, job.target, job.threads, point, job.trace)
 
     def fetch(self, job: Job) -> Kernel | None:
         """The kernel of the next job, if it is known."""

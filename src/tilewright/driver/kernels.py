@@ -31,7 +31,7 @@ from tilewright.codegen.llvm_library import options_kept
 from tilewright.codegen.objects import EMPTY, Object, part, read
 from tilewright.driver.observe import Watch
 from tilewright.driver.stages import Observer, Stages
-from tilewright.driver.versions import versions
+from tilewright.driver.versions import replayed, versions
 from tilewright.ir.expr import Buffer
 from tilewright.ir.stmt import Func
 from tilewright.ir.verify import verify
@@ -65,13 +65,14 @@ VERIFY = False  # LLVM text also where nobody asks for it, as tests do: 2 % of L
 @record
 class Job:
     """A function to compile, and for what. point: of its space, see `versions`; None is the
-    strategies' own."""
+    strategies' own. trace: the steps of a point that only this process can follow, as JSON."""
 
     func: Func
     target: str
     threads: int
     watch: Watch = field(default_factory=Watch)
     point: dict[str, Plain] | None = None
+    trace: str = ""
 
 
 @record
@@ -141,7 +142,10 @@ def write(job: Job, observers: Sequence[Observer] = ()) -> Written:
 
     see("te", None, job.func)
     with stages("schedule"):
-        made = versions(job.func, machine, job.threads, job.point)
+        if job.trace:
+            made = replayed(job.func, job.trace)
+        else:
+            made = versions(job.func, machine, job.threads, job.point)
         scheduled = made.schedule.func
     if check:
         check(job.func, "blocks", after="te")

@@ -1,4 +1,5 @@
-"""What tuning says of itself: a row for each task, the model before and after, as text and HTML.
+"""What tuning says of itself: a row for each task, the model before and after, as text, HTML and a
+page that shows how it went.
 
 In: what became of the tasks, how calls of the model compare. Out: `Tuning`. Its table is as wide as
 a page at most; nothing is computed here that the tuner does not know.
@@ -6,39 +7,21 @@ a page at most; nothing is computed here that the tuner does not know.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from tilewright.driver.report.layout import Table, fold
 from tilewright.driver.report.tables import numbers, words
+from tilewright.driver.report.task_row import TaskRow
+from tilewright.driver.report.tuning_page import tuning_page
 from tilewright.runtime.executor import Executable
 from tilewright.schedule.schedule import Schedule
 from tilewright.support import html
+from tilewright.support.files import writing
 from tilewright.support.record import record
 
 WIDTH = 100  # columns of what is printed
-
-
-@record
-class TaskRow:
-    """A task of a `Tuning`.
-
-    name: of its kernel, the first one where several are the same but for names; launches: in a
-    call; default, tuned: seconds of a launch by the schedule that the compiler picks, and by the
-    champion's, which is the default's where nothing beat it; trials: that were timed; decided:
-    what came of it, in words.
-    """
-
-    name: str
-    launches: float
-    default: float
-    tuned: float
-    trials: int
-    decided: str
-
-    @property
-    def ratio(self) -> float:
-        """The default's seconds over the champion's."""
-        return self.default / self.tuned if self.tuned > 0 else 1.0
 
 
 @record
@@ -85,12 +68,13 @@ class Tuning:
             numbers("trials", 3),
             words("what decided", 1),
         )
-        for row in self._ordered():
+        for row in self.ordered():
             times = f"{1e6 * row.default:.1f}", f"{1e6 * row.tuned:.1f}", f"{row.ratio:.2f}"
             made.add_row(row.name, f"{row.launches:g}", *times, str(row.trials), row.decided)
         return made
 
-    def _ordered(self) -> list[TaskRow]:
+    def ordered(self) -> list[TaskRow]:
+        """The tasks, those first that take most of a call."""
         return sorted(self.tasks, key=lambda row: -row.launches * row.default)
 
     @property
@@ -101,6 +85,19 @@ class Tuning:
         ended = ", interrupted" if self.is_interrupted else ""
         spent = f"{html.counted(self.trials, 'trial')} in {self.seconds:.1f} s{ended}"
         return f"{call} ({self.ratio:.2f} times as fast) on {on}; {spent}; {self.decided}"
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write one HTML page, which needs nothing else: the fastest schedules against seconds,
+        tasks before and after below the machine's roofs, and which decisions mattered. Finding out
+        the roofs takes about half a second. Returns the path. Raises WriteFault where it cannot be
+        written."""
+        target = Path(path)
+        told = f"{self.target}. {self.total}"
+        roofline = self.executable.roofline()
+        text = tuning_page(self.name, told, self.ordered(), self.seconds, roofline)
+        with writing(target):
+            target.write_text(text, encoding="utf-8")
+        return target
 
     def __repr__(self) -> str:
         tasks = html.counted(len(self.tasks), "task")
@@ -123,7 +120,7 @@ class Tuning:
                 f"{row.ratio:.2f}",
                 row.trials,
             )
-            for row in self._ordered()
+            for row in self.ordered()
         ]
         listed = html.folded("tasks", html.table([head, *rows], left=2), len(rows))
         return html.block(f"Tuning {self.name}", self.total, listed)

@@ -21,10 +21,11 @@ from tilewright.driver.compile import compile_observed, machines_of, thread_coun
 from tilewright.driver.fixed_sizes import with_sizes
 from tilewright.driver.kernels import Job
 from tilewright.driver.report.inputs import read_inputs
+from tilewright.driver.report.task_row import TaskRow
 from tilewright.driver.source import open_source
 from tilewright.driver.stages import named
-from tilewright.driver.tuned import TaskRow, Tuning
-from tilewright.ir.expr import Var
+from tilewright.driver.tuned import Tuning
+from tilewright.ir.expr import Var, as_int
 from tilewright.ir.stmt import Func
 from tilewright.runtime.executor import Executable
 from tilewright.runtime.module import contents
@@ -32,6 +33,7 @@ from tilewright.runtime.profile import Profile
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy import space
 from tilewright.strategy.select import default
+from tilewright.strategy.work import flops, touched
 from tilewright.support.errors import CompileError, InputError
 from tilewright.support.memory import memory_told
 from tilewright.target.processors import architecture
@@ -349,9 +351,10 @@ def tasks_of(jobs: Sequence[Job], profiles: Sequence[Profile]) -> tuple[list[Tas
 
 def _row(found: Found) -> TaskRow:
     task = found.task
-    return TaskRow(
-        task.name, task.launches, found.default, found.tuned, found.trials, found.decided
-    )
+    told = task.name, task.launches, found.default, found.tuned, found.trials, found.decided
+    held = sum(b.dtype.nbytes(as_int(count) or 0) for b, count in touched(task.func).items())
+    work = as_int(flops(task.func)) or 0, held
+    return TaskRow(*told, found.course, found.effects, *work)
 
 
 def _retracted(row: TaskRow) -> TaskRow:

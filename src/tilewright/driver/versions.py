@@ -14,8 +14,8 @@ from typing import Any
 
 from tilewright.ir.stmt import Func
 from tilewright.lower.join_versions import join_versions
-from tilewright.schedule.schedule import Chooser, Schedule
-from tilewright.schedule.trace import Plain
+from tilewright.schedule.schedule import Chooser, Schedule, replay
+from tilewright.schedule.trace import Plain, Trace
 from tilewright.strategy.select import FAMILY, ONE_THREAD, default, scheduled, strategies_of
 from tilewright.strategy.space import Answers, decisions
 from tilewright.support.errors import ScheduleError
@@ -53,6 +53,12 @@ def versions(
     made = chosen_versions(func, target, threads, answers)
     answers.end()
     return made
+
+
+def replayed(func: Func, trace: str) -> Versions:
+    """The schedule that a trace gives, as JSON: it says its point, too. Raises ScheduleError."""
+    schedule = replay(func, Trace.from_json(trace))
+    return Versions(schedule, None, decisions(schedule))
 
 
 def own_versions(func: Func, target: Target, threads: int) -> Versions:

@@ -19,7 +19,9 @@ from tilewright.schedule.schedule import Chooser, Schedule
 from tilewright.schedule.trace import Plain
 from tilewright.strategy.absorb import absorb
 from tilewright.strategy.chains import shorten_chains
+from tilewright.strategy.learned import Table, answers, shipped
 from tilewright.strategy.roles import family, scores
+from tilewright.strategy.rules import rules_for
 from tilewright.support.errors import ScheduleError
 from tilewright.support.record import record
 from tilewright.target.target import KINDS, Target, named
@@ -70,13 +72,25 @@ def _family(func: Func, target: Target) -> Family:
     return families[role]
 
 
-def default(func: Func, target: Target, threads: int = 1, *, strict: bool = False) -> Schedule:
-    """The default schedule of `func` on `target`, for `threads` threads.
+def default(
+    func: Func,
+    target: Target,
+    threads: int = 1,
+    *,
+    strict: bool = False,
+    learned: Table | None = None,
+) -> Schedule:
+    """The default schedule of `func` on `target`, for `threads` threads: by the strategies'
+    formulas, but for what a row of `learned` (None: this package's table) says of such functions.
 
     Where a primitive refuses what a strategy wants, the function runs on one thread; where that is
     refused too, it takes the generic schedule. Its decision "strategy" says which; `fallback` says
     why. `strict` raises the ScheduleError instead; so does a machine without a strategy for it.
     """
+    row = (shipped() if learned is None else learned).fitting(func, target, threads)
+    if row is not None:
+        with suppress(ScheduleError):  # what won elsewhere need not be legal here
+            return scheduled(func, target, threads, answers(row, func))
     try:
         return scheduled(func, target, threads)
     except NoStrategy:
@@ -100,8 +114,9 @@ def scheduled(
     """`func` as a strategy schedules it; what is empty stays as it was written.
 
     Decision "strategy", of which `strategy` is the pick: the family of its anchor ("family"), the
-    same as if for one thread ("one_thread"), the schedule that every function has ("generic"), or
-    one made of its blocks alone ("sketch"). `choose` takes the decisions instead of the strategies.
+    same as if for one thread ("one_thread"), the schedule that every function has ("generic"), one
+    made of its blocks alone ("sketch"), or that of a user's rule, by its name. `choose` takes the
+    decisions instead of the strategies.
     """
     schedule = Schedule(func, choose)
     if any(as_int(axis.extent) == 0 for b in blocks(func.body) for axis in b.axes):
@@ -109,7 +124,11 @@ def scheduled(
     of = strategies_of(target.kind)
     ways = [FAMILY, *[ONE_THREAD] * (threads > 1), *[GENERIC] * (of.generic is not None)]
     ways += [SKETCH] * bool(of.sketch)
-    way = schedule.decide("strategy", strategy, ways)
+    rules = {rule.name: rule for rule in rules_for(func)}
+    way = schedule.decide("strategy", strategy, (*ways, *rules))
+    if way in rules:
+        rules[way].follow(schedule, target, threads)
+        return schedule
     if way == GENERIC and of.generic is not None:
         of.generic(schedule, target, threads)
     elif way == SKETCH:
@@ -125,7 +144,7 @@ def fallback(func: Func, target: Target, threads: int, point: Mapping[str, Plain
     """If a point of `func` has another strategy than its family's, which was refused a step: which,
     and why; else ""."""
     way = point.get("strategy", FAMILY)
-    if way in (FAMILY, SKETCH):
+    if way not in (ONE_THREAD, GENERIC):
         return ""
     loops = [n.removesuffix(".algorithm") for n, v in point.items() if v == LOOPS]
     told = "one thread" if way == ONE_THREAD else "the generic schedule"

@@ -82,6 +82,10 @@ class PluginWarning(UserWarning):
     """The operators that an installed package registers are not there, and why."""
 
 
+class RuleWarning(UserWarning):
+    """A rule by which a user schedules functions raised what is no refusal, and is left out."""
+
+
 class CacheWarning(UserWarning):
     """The cache's folder is not used: others than this user may write to it."""
 

@@ -1,7 +1,8 @@
-"""Sources: the Python files of this package, as they were when the process imported them.
+"""Sources: the files that this package consists of, as they were when the process imported them.
 
-In: a package's folder. Out: its files by name, time of change and size. The one idea: what a
-compiler is follows from its files, and whether one of them is another one now, the times say.
+In: a package's folder. Out: its Python files, and tables that these read, by name, time of change
+and size. The one idea: what a compiler is follows from its files, and whether one of them is
+another one now, the times say.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import lru_cache
 
 from tilewright.support.cache import make_key
 
+KINDS = (".py", ".jsonl")  # of files that say what is compiled
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # this package's folder
 SourceFile = tuple[str, int, int]  # name in the package's folder, time of change, bytes
 
@@ -30,8 +32,8 @@ def compiler() -> str:
 
 
 def source_files(root: str = ROOT) -> list[SourceFile]:
-    """The Python files in a package's folder, in order of their names."""
-    return sorted(source_file(f.path[len(root) + 1 :], f.stat()) for f in python_files(root))
+    """Those files in a package's folder, in order of their names."""
+    return sorted(source_file(f.path[len(root) + 1 :], f.stat()) for f in found_files(root))
 
 
 def source_file(name: str, status: os.stat_result) -> SourceFile:
@@ -39,7 +41,7 @@ def source_file(name: str, status: os.stat_result) -> SourceFile:
     return name.replace(os.sep, "/"), status.st_mtime_ns, status.st_size
 
 
-def python_files(root: str) -> Iterator[os.DirEntry[str]]:
+def found_files(root: str) -> Iterator[os.DirEntry[str]]:
     """Those in a folder and in all folders below it."""
     waiting = [root]
     while waiting:
@@ -47,5 +49,5 @@ def python_files(root: str) -> Iterator[os.DirEntry[str]]:
             for entry in listing:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
-                elif entry.name.endswith(".py"):
+                elif entry.name.endswith(KINDS):
                     yield entry

@@ -36,6 +36,7 @@ from tilewright.tune.record_text import Record
 from tilewright.tune.records import (
     Build,
     Champion,
+    Crowned,
     Measured,
     RecordsFault,
     Stats,
@@ -128,12 +129,31 @@ class Database:
     def champions(self, machine: Target, threads: int) -> dict[str, dict[str, Plain]]:
         """The points that beat the default, of this build's champions on a machine: by the keys of
         workloads, in canonical names (`Workload.from_canonical`)."""
-        where = "line = ? AND threads = ? AND build.key = ? AND ratio > 1"
-        rows = self._read(
-            f"SELECT workload.key, point {CHAMPIONS} WHERE {where} ORDER BY workload.key",
-            (str(machine), threads, self.build.key),
-        )
+        rows = self._of_build("workload.key, point", "ratio > 1", machine, threads)
         return {key: self._point(point) for key, point in rows}
+
+    def unbeaten(self, machine: Target, threads: int) -> frozenset[str]:
+        """The keys of workloads whose default nothing beat by this build on a machine."""
+        rows = self._of_build("workload.key", "ratio <= 1", machine, threads)
+        return frozenset(key for (key,) in rows)
+
+    def _of_build(self, columns: str, where: str, machine: Target, threads: int) -> list[Any]:
+        """Columns of this build's champions on a machine."""
+        where = f"line = ? AND threads = ? AND build.key = ? AND {where}"
+        query = f"SELECT {columns} {CHAMPIONS} WHERE {where} ORDER BY workload.key"
+        return self._read(query, (str(machine), threads, self.build.key))
+
+    def crowned(self) -> list[Crowned]:
+        """The champions of all builds, of one workload on one machine the newest last."""
+        columns = "workload.key, text, line, threads, build.key, point, seconds, ratio, low, high"
+        query = f"""SELECT {columns}, verified, made_at {CHAMPIONS}
+            ORDER BY workload.key, line, threads, made_at, build.key"""
+        return [
+            Crowned(
+                key, text, line, threads, build, Champion(self._point(point), *times, bool(v), made)
+            )
+            for key, text, line, threads, build, point, *times, v, made in self._read(query, ())
+        ]
 
     def suggestions(
         self, workload: Workload, machine: Target, threads: int, most: int = 8

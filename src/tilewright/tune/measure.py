@@ -17,7 +17,11 @@ from typing import Any, NamedTuple
 
 from tilewright.backend.backend import native_of
 from tilewright.ir.stmt import Func
-from tilewright.support.errors import CompileError, TilewrightError
+from tilewright.schedule.trace import Trace
+from tilewright.strategy.rules import rule_of
+from tilewright.strategy.space import partial as completed
+from tilewright.strategy.space import point as schedule_of
+from tilewright.support.errors import CompileError, ScheduleError, TilewrightError
 from tilewright.support.record import record
 from tilewright.target.target import Target
 from tilewright.tune.arrays import Array, elements
@@ -106,7 +110,7 @@ class Bench:
         native_of(machine, f"cannot measure '{func.name}'")
         for buffer in func.buffers:
             elements(buffer)
-        self.func, self.limit = func, limit
+        self.func, self.machine, self.threads, self.limit = func, machine, threads, limit
         given = None if expected is None else dict(expected)
         self._setup = Setup(func, str(machine), threads, dict(inputs or {}), given, cold, seed)
         self._own = [Process() for _ in range(workers)] if isinstance(workers, int) else []
@@ -234,15 +238,28 @@ class Bench:
     def _compiled(self, process: Process, point: Point, partial: bool = False) -> Compiled:
         """What comes of compiling a point, whatever becomes of the worker."""
         began, why = time.perf_counter(), ""
+        try:
+            asked = self._followed(point, partial)
+        except ScheduleError as fault:
+            seconds = time.perf_counter() - began
+            return Compiled("refused", None, seconds, f"{fault.what}: {fault.why}")
         for _ in range(ATTEMPTS):
             try:
-                return self._ask(process, self.limit, "compile", point, partial)
+                return self._ask(process, self.limit, "compile", asked, partial)
             except Late:
                 told = f"compiling it takes more than {self.limit:g} s"
                 return Compiled("late", None, time.perf_counter() - began, told)
             except Ended as fault:
                 why = f"while it was compiled, {fault}"
         return Compiled("crashed", None, time.perf_counter() - began, why)
+
+    def _followed(self, point: Point, partial: bool) -> Point | Trace:
+        """A point as a worker follows it: where it is a rule's, which only this process has, by
+        the steps that this takes. Raises ScheduleError."""
+        if point is None or rule_of(point) is None:
+            return point
+        made = (completed if partial else schedule_of)(self.func, self.machine, self.threads, point)
+        return made.trace
 
     def _times(self, points: Sequence[Point], made: Sequence[Compiled]) -> list[Outcome]:
         """Run what was compiled, between two looks at the machine; again, where those differ."""

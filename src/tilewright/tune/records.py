@@ -107,6 +107,19 @@ class Measured:
 
 
 @record
+class Crowned:
+    """A champion with all that it belongs to. text: of the workload, canonical, as it parses;
+    machine: its line; build: its key. The champion's point is in canonical names."""
+
+    workload: str
+    text: str
+    machine: str
+    threads: int
+    build: str
+    champion: Champion
+
+
+@record
 class Stats:
     """How many records there are. current: trials of this build; nbytes: of the file."""
 

@@ -17,6 +17,8 @@ from random import Random
 import numpy as np
 
 from tilewright.ir.stmt import Func
+from tilewright.strategy.learned import Table
+from tilewright.strategy.rules import rules_for
 from tilewright.strategy.select import default
 from tilewright.strategy.sketch.tiles import plans
 from tilewright.strategy.space import decisions
@@ -28,7 +30,7 @@ from tilewright.tune.explore import Descent
 from tilewright.tune.ledger import Ledger
 from tilewright.tune.measure import Arrays, Bench, Outcome
 from tilewright.tune.records import OK, Champion, Trial
-from tilewright.tune.sources import Bandit, Family, Point, Sketched, Source, Suggested
+from tilewright.tune.sources import Bandit, Family, Point, Ruled, Sketched, Source, Suggested
 from tilewright.tune.workload import Workload, workload
 
 BATCH = 6  # candidates between two decisions of what to measure next
@@ -88,13 +90,19 @@ class Search:
 
     def _sources(self, seed: int) -> list[Source]:
         found: list[Source] = []
+        won: list[Point] = []
         if self.database is not None:
             asked = self.workload, self.machine, self.threads
             known = self.database.champion(*asked)
-            won: list[Point] = [] if known is None else [known.point]
+            won += [] if known is None else [known.point]
             won += [s.point for s in self.database.suggestions(*asked)]
-            if won:
-                found.append(Suggested(won))
+        plain = decisions(default(self.func, self.machine, self.threads, learned=Table()))
+        if plain != self.default:  # what a learned row replaced stays on trial
+            won.append(plain)
+        if won:
+            found.append(Suggested(won))
+        given = self.func, self.machine, self.threads, Random(seed)
+        found += [Ruled(rule.name, *given) for rule in rules_for(self.func)]
         for n, own in enumerate(plans(self.func, self.machine, self.threads)):
             found.append(Sketched(own, Descent(own, np.random.default_rng(seed)), f"sketch {n}"))
         found.append(Family(self.func, self.machine, self.threads, Random(seed)))

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.ir.stmt import Func
 from tilewright.schedule.trace import Plain
-from tilewright.strategy.select import FAMILY, SKETCH, default, scheduled
+from tilewright.strategy.select import FAMILY, GENERIC, ONE_THREAD, SKETCH, default, scheduled
 from tilewright.strategy.sketch.plan import Plan, Rows
 from tilewright.strategy.space import decisions, partial, sample
 from tilewright.support.errors import ScheduleError
@@ -77,7 +77,7 @@ class Family:
     """Points of the strategy that was written for such functions: the neighbours of the best, its
     own pick's first, and any others."""
 
-    name = FAMILY
+    name = strategy = FAMILY
 
     def __init__(self, func: Func, machine: Target, threads: int, random: Random) -> None:
         self.func, self.machine, self.threads, self.random = func, machine, threads, random
@@ -101,8 +101,11 @@ class Family:
         """See `Source`."""
         for point, took in zip(points, seconds, strict=True):
             self._seen.add(_key(point))
-            if took < self._best[0] and point.get("strategy") != SKETCH:
+            if took < self._best[0] and self._is_own(point):
                 self._best, self._around = (took, point), None
+
+    def _is_own(self, point: Point) -> bool:
+        return point.get("strategy", FAMILY) in (FAMILY, ONE_THREAD, GENERIC)
 
     def _next(self) -> Point | None:
         if self._around is None:
@@ -111,7 +114,8 @@ class Family:
             if self._around:
                 wanted = self._around.pop()
                 return decisions(partial(self.func, self.machine, self.threads, wanted))
-            return decisions(sample(self.func, self.machine, self.threads, self.random))
+            given = self.func, self.machine, self.threads, self.random, self.strategy
+            return decisions(sample(*given))
         except ScheduleError:
             return None
 
@@ -134,6 +138,20 @@ class Family:
                 found += [{**before, name: v} for v in values if v != point.get(name)]
         self.random.shuffle(found)
         return found
+
+
+class Ruled(Family):
+    """Points of a user's rule: its own pick, the neighbours of its best, and any others."""
+
+    def __init__(
+        self, rule: str, func: Func, machine: Target, threads: int, random: Random
+    ) -> None:
+        super().__init__(func, machine, threads, random)
+        self.name = self.strategy = rule
+        self._best, self._around = (math.inf, {"strategy": rule}), [{"strategy": rule}]
+
+    def _is_own(self, point: Point) -> bool:
+        return point.get("strategy") == self.strategy
 
 
 class Suggested:

@@ -21,6 +21,7 @@ from tilewright.strategy.space import decisions
 from tilewright.support.errors import TilewrightError
 from tilewright.support.record import record
 from tilewright.target.target import Target
+from tilewright.tune.effects import Effect, effects
 from tilewright.tune.ledger import Ledger
 from tilewright.tune.measure import Bench
 from tilewright.tune.process import Process
@@ -55,7 +56,9 @@ class Task:
 class Found:
     """What became of a task. default, tuned: seconds of a launch, measured beside each other; what
     the task said, where nothing was measured. point: of the champion, None for the default's.
-    decided: in words. trials: that were measured."""
+    decided: in words. trials: that were measured. course: of each candidate that was the fastest so
+    far, after how many seconds of the campaign it was timed, and its seconds; effects: which
+    decisions mattered among the trials."""
 
     task: Task
     default: float
@@ -63,6 +66,8 @@ class Found:
     trials: int
     champion: Champion | None
     decided: str
+    course: tuple[tuple[float, float], ...] = ()
+    effects: tuple[Effect, ...] = ()
 
     @property
     def is_better(self) -> bool:
@@ -160,6 +165,7 @@ class Campaign:
             if s.known is not None:
                 s.best /= max(1.0, s.known.ratio)
         self.is_interrupted = False
+        self.began = time.monotonic()
         self._workers = [Process() for _ in range(WORKERS)]  # of all tasks, one after another
 
     @property
@@ -176,7 +182,8 @@ class Campaign:
         """Tune for so many seconds, or so many trials if these are fewer. An interrupt ends it
         after what was just measured met the default; a second one at once. progress: told after
         each batch whose it was."""
-        end = time.monotonic() + seconds
+        self.began = time.monotonic()
+        end = self.began + seconds
         many = self._of_note()  # all of them get a turn, if that can be
         turn = min(LONGEST, max(SHORTEST, seconds / many - START))
         each = math.inf if trials is None else max(BATCH, math.ceil(trials / many))
@@ -277,7 +284,12 @@ class Campaign:
             decided = "known: nothing beat the default"
         else:
             decided = "not tried: no time was left"
-        return Found(s.task, before, after, tried, champion, decided)
+        told = s.task, before, after, tried, champion, decided
+        if s.search is None:
+            return Found(*told)
+        start = s.search.began - self.began
+        course = tuple((start + at, seconds) for at, _, seconds in s.search.history)
+        return Found(*told, course, tuple(effects(s.search.timed)))
 
     def retract(self) -> None:
         """Let the default be every task's champion."""

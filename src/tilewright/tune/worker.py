@@ -20,8 +20,8 @@ from random import Random
 import numpy as np
 
 from tilewright.ir.stmt import Func
-from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.trace import Plain
+from tilewright.schedule.schedule import Schedule, replay
+from tilewright.schedule.trace import Plain, Trace
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
 from tilewright.strategy.space import partial as completed
@@ -114,9 +114,9 @@ class Worker:
     # ---- Compiling --------------------------------------------------------------------------
 
     @collector_paused()
-    def compile(self, point: Point, partial: bool = False) -> Compiled:
-        """The code of a point; of None, of the default. partial: what it leaves out is its
-        strategy's pick."""
+    def compile(self, point: Point | Trace, partial: bool = False) -> Compiled:
+        """The code of a point, or of what a trace does; of None, of the default. partial: what the
+        point leaves out is its strategy's pick."""
         began, code, whole = time.perf_counter(), None, None
         status = why = ""
         try:
@@ -129,11 +129,13 @@ class Worker:
             status, why = "failed", f"{type(fault).__name__}: {str(fault)[:2000]}"
         return Compiled(status, code, time.perf_counter() - began, why, whole)
 
-    def _scheduled(self, point: Point, partial: bool) -> Schedule:
-        asked = self.setup.func, self.machine, self.setup.threads
+    def _scheduled(self, point: Point | Trace, partial: bool) -> Schedule:
+        s = self.setup
         if point is None:
-            return default(*asked)
-        return (completed if partial else schedule_of)(*asked, point)
+            return default(s.func, self.machine, s.threads)
+        if isinstance(point, Trace):
+            return replay(s.func, point)
+        return (completed if partial else schedule_of)(s.func, self.machine, s.threads, point)
 
     def _code(self, made: Schedule) -> Code:
         emitted = text_of(made.func, self.machine)

@@ -30,7 +30,7 @@ def details(kernel: KernelTime) -> str:
     )
 
 
-class _Scale:
+class Scale:
     """Whole decades around some positive numbers, on a stretch of a chart."""
 
     def __init__(self, values: Sequence[float], start: float, end: float) -> None:
@@ -46,6 +46,7 @@ class _Scale:
 
     @property
     def decades(self) -> list[float]:
+        """The powers of ten on it."""
         return [10.0**power for power in range(self.low, self.high + 1)]
 
 
@@ -56,14 +57,14 @@ def roofline_plot(profile: Profile) -> str:
     kernels = [k for k in profile.kernels if k.microseconds > 0]
     machine = profile.machine
     ridge = machine.gflops / machine.gbytes
-    x = _Scale(
+    x = Scale(
         [ridge / 10, ridge * 10, *(k.intensity for k in kernels if 0 < k.intensity < math.inf)],
         LEFT,
         WIDTH - RIGHT,
     )
     rates = [k.gflops or k.gbytes * x.decades[0] for k in kernels]
     least = machine.gflops / 10**DECADES
-    y = _Scale(
+    y = Scale(
         [machine.gflops, machine.gbytes * x.decades[0], *(max(rate, least) for rate in rates)],
         HEIGHT - BOTTOM,
         TOP,
@@ -73,7 +74,7 @@ def roofline_plot(profile: Profile) -> str:
         _dot(k, x(k.intensity), y(rate), 3 + 11 * math.sqrt(k.microseconds / longest))
         for k, rate in sorted(zip(kernels, rates, strict=True), key=lambda p: -p[0].microseconds)
     ]
-    return _svg(HEIGHT, "the roofline plot", [*_axes(x, y), *_roofs(machine, x, y), *dots])
+    return svg(HEIGHT, "the roofline plot", [*axes(x, y), *roofs(machine, x, y), *dots])
 
 
 def _dot(kernel: KernelTime, x: float, y: float, radius: float) -> str:
@@ -84,7 +85,7 @@ def _dot(kernel: KernelTime, x: float, y: float, radius: float) -> str:
     )
 
 
-def _roofs(machine: Roofline, x: _Scale, y: _Scale) -> list[str]:
+def roofs(machine: Roofline, x: Scale, y: Scale) -> list[str]:
     """Main memory's rate rises with the intensity until the arithmetic units are the limit."""
     ridge = machine.gflops / machine.gbytes
     left, right = x.decades[0], x.decades[-1]
@@ -94,23 +95,24 @@ def _roofs(machine: Roofline, x: _Scale, y: _Scale) -> list[str]:
     slope = math.degrees(math.atan2(y1 - y0, x1 - x0))
     return [
         f'<polyline class="roof" points="{points}"/>',
-        _text(x(right) - 4, y(machine.gflops) - 6, f"{machine.gflops:.0f} GFLOP/s", "end"),
+        words_at(x(right) - 4, y(machine.gflops) - 6, f"{machine.gflops:.0f} GFLOP/s", "end"),
         f'<g transform="translate({x0:.1f} {y0:.1f}) rotate({slope:.1f})">'
-        + _text(10, -6, f"{machine.gbytes:.1f} GB/s from main memory")
+        + words_at(10, -6, f"{machine.gbytes:.1f} GB/s from main memory")
         + "</g>",
     ]
 
 
-def _axes(x: _Scale, y: _Scale) -> list[str]:
+def axes(x: Scale, y: Scale) -> list[str]:
+    """The grid of decades, with what it counts."""
     lines: list[str] = []
     for value in x.decades:
-        lines.append(_line(x(value), TOP, x(value), HEIGHT - BOTTOM))
-        lines.append(_text(x(value), HEIGHT - BOTTOM + 16, f"{value:g}", "middle"))
+        lines.append(line(x(value), TOP, x(value), HEIGHT - BOTTOM))
+        lines.append(words_at(x(value), HEIGHT - BOTTOM + 16, f"{value:g}", "middle"))
     for value in y.decades:
-        lines.append(_line(LEFT, y(value), WIDTH - RIGHT, y(value)))
-        lines.append(_text(LEFT - 6, y(value) + 4, f"{value:g}", "end"))
-    lines.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, "flop / byte", "middle"))
-    lines.append(_text(8, 14, "GFLOP/s"))
+        lines.append(line(LEFT, y(value), WIDTH - RIGHT, y(value)))
+        lines.append(words_at(LEFT - 6, y(value) + 4, f"{value:g}", "end"))
+    lines.append(words_at((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, "flop / byte", "middle"))
+    lines.append(words_at(8, 14, "GFLOP/s"))
     return lines
 
 
@@ -129,10 +131,10 @@ def timeline(profile: Profile) -> str:
     parts.append(_rect("between", LEFT + at * scale, TOP, (total - inside) * scale, BAR, title))
     for quarter in range(5):
         x = LEFT + (WIDTH - LEFT - RIGHT) * quarter / 4
-        parts.append(_line(x, TOP + BAR, x, TOP + BAR + 5))
+        parts.append(line(x, TOP + BAR, x, TOP + BAR + 5))
         anchor = "end" if quarter == 4 else "middle"
-        parts.append(_text(x, TOP + BAR + 18, f"{total * quarter / 4:.0f} us", anchor))
-    return _svg(TOP + BAR + BOTTOM, "the timeline of a run", parts)
+        parts.append(words_at(x, TOP + BAR + 18, f"{total * quarter / 4:.0f} us", anchor))
+    return svg(TOP + BAR + BOTTOM, "the timeline of a run", parts)
 
 
 def _bar(kernel: KernelTime, x: float, width: float) -> str:
@@ -143,7 +145,7 @@ def _bar(kernel: KernelTime, x: float, width: float) -> str:
         f'<g class="{kernel.limit}"><title>{escape(details(kernel))}</title>'
         + _rect("room", x, TOP, width, BAR)
         + _rect("full", x, TOP + BAR - full, width, full)
-        + (_text(x + 3, TOP - 6, label) if letters >= 4 else "")
+        + (words_at(x + 3, TOP - 6, label) if letters >= 4 else "")
         + "</g>"
     )
 
@@ -155,15 +157,18 @@ def _rect(kind: str, x: float, y: float, width: float, height: float, inner: str
     )
 
 
-def _line(x1: float, y1: float, x2: float, y2: float) -> str:
+def line(x1: float, y1: float, x2: float, y2: float) -> str:
+    """A line of the grid."""
     return f'<line class="grid" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
+def words_at(x: float, y: float, text: str, anchor: str = "start") -> str:
+    """Words that begin, lie in the middle or end there."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def _svg(height: float, label: str, parts: Sequence[str]) -> str:
+def svg(height: float, label: str, parts: Sequence[str]) -> str:
+    """The chart that these parts make."""
     inner = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" '

@@ -27,6 +27,10 @@ circle:hover, g:hover { fill-opacity: 1; stroke-width: 2 }
 .room { fill-opacity: .22; stroke: #fff; stroke-width: .5 }
 .full { stroke: none }
 .between { fill: #ddd }
+.course { fill: none; stroke: #2a78b8; stroke-width: 2 }
+.kept { stroke: #d9730d; stroke-dasharray: 4 4 }
+.move { stroke: #888 }
+.effect { fill: #2a78b8 }
 b.compute { color: #a85600 }
 b.memory { color: #1c5f96 }
 .wide { overflow-x: auto }
@@ -44,6 +48,8 @@ tr:hover { background: #f3f6fa }
   .memory { fill: #4a9bdc; stroke: #9fd0f5 }
   .room { stroke: #1c1e22 }
   .between { fill: #4a4d52 }
+  .course { stroke: #4a9bdc }
+  .effect { fill: #4a9bdc }
   b.compute { color: #f2a65a }
   b.memory { color: #8ec5ee }
   th, td { border-color: #3a3d42 }
@@ -68,17 +74,23 @@ LINE = (
 def page(name: str, inputs: str, profiles: Sequence[Profile]) -> str:
     """The page. inputs: the names, dtypes and shapes of what the model was run on."""
     sections = "\n".join(_section(profile) for profile in profiles)
+    return document(f"{name}: profile", name, f"Run on {inputs or 'no inputs'}.", sections)
+
+
+def document(title: str, heading: str, told: str, sections: str) -> str:
+    """A page that needs nothing else: its title, heading and first words as text, the rest as
+    markup."""
     return f"""<!DOCTYPE html>
 <html xmlns="http://www.w3.org/1999/xhtml" lang="en">
 <head>
 <meta charset="utf-8"/>
 <meta name="viewport" content="width=device-width, initial-scale=1"/>
-<title>{escape(name)}: profile</title>
+<title>{escape(title)}</title>
 <style>{STYLE}</style>
 </head>
 <body>
-<h1>{escape(name)}</h1>
-<p>Run on {escape(inputs) or "no inputs"}.</p>
+<h1>{escape(heading)}</h1>
+<p>{escape(told)}</p>
 {sections}
 </body>
 </html>

@@ -26,6 +26,9 @@ from tilewright.support.version import __version__
 
 if TYPE_CHECKING:
     from tilewright.driver.tuned import Tuning
+    from tilewright.strategy.learned import Table
+    from tilewright.tune.distil import Judged
+    from tilewright.tune.learned_log import Entry
     from tilewright.tune.records import Stats
 
 SCHEMA = 1  # a number that changes when a key is taken away or means something else
@@ -224,6 +227,30 @@ def stats(path: Path, found: Stats) -> Record:
     counts = {f.name: getattr(found, f.name) for f in dataclasses.fields(found)}
     nbytes = counts.pop("nbytes")
     return {"database": str(path), **counts, "bytes": nbytes}
+
+
+def distilled(
+    path: Path, table: Table, entries: Sequence[Entry], judged: Sequence[Judged]
+) -> Record:
+    """The rules that count, what was decided of tables, and how families were judged."""
+    return {
+        "log": str(path),
+        "rules": [row.fields() for row in table],
+        "decisions": [{"at": e.at, "decided": e.decided, "why": [*e.why]} for e in entries],
+        "judged": [
+            {
+                "role": j.role,
+                "machine": j.machine,
+                "accepted": j.accepted,
+                "workloads": j.workloads,
+                "changed": len(j.ratios),
+                "unknown": j.unknown,
+                "gain": j.gain,
+                "low": j.low,
+            }
+            for j in judged
+        ],
+    }
 
 
 def all_knobs() -> list[Record]:

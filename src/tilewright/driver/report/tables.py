@@ -23,6 +23,7 @@ from tilewright.support import knobs
 from tilewright.support.errors import UserFault
 
 if TYPE_CHECKING:
+    from tilewright.strategy import learned
     from tilewright.tune.records import Stats
 
 
@@ -228,6 +229,17 @@ def stats_table(found: Stats) -> Table:
     }
     for what, count in told.items():
         made.add_row(what, str(count))
+    return made
+
+
+def learned_table(table: learned.Table) -> Table:
+    """The rules that were distilled, in their order."""
+    made = Table(
+        "learned schedules", words("rule"), *map(numbers, ("gain", "at least")),
+        numbers("workloads", 1),
+    )  # fmt: skip
+    for row in table:
+        made.add_row(str(row), f"{row.gain:.3f}", f"{row.low:.3f}", str(row.workloads))
     return made
 
 
