@@ -17,47 +17,18 @@ from typing import Any, NamedTuple
 
 from tilewright.backend.backend import native_of
 from tilewright.ir.stmt import Func
-from tilewright.support.errors import CompileError, TilewrightError
-from tilewright.support.record import record
 from tilewright.target.target import Target
 from tilewright.tune.arrays import Array, elements
 from tilewright.tune.launcher import Code
-from tilewright.tune.load_gate import LoadGate
 from tilewright.tune.process import Ended, Late, Process
 from tilewright.tune.samples import P, Verdict
-from tilewright.tune.worker import Compiled, Point, Setup, Timed
+from tilewright.tune.stand import ATTEMPTS, Duel, Outcome, Stand, gated, no_default
+from tilewright.tune.worker import Compiled, Point, Setup
 
 WINDOW = 8  # candidates between two looks at how fast the machine is
-RECENT = 1.0  # seconds for which such a look counts
-STEADY, UNSTEADY = 1.03, 1.15  # how far they may differ: then that is noise; then times are useless
-START = 120.0  # seconds for what has no candidate in it
-GRACE, MANY = 1.0, 200.0  # a candidate's time limit: seconds, and times the best so far
-ATTEMPTS = 2  # for a candidate whose worker ended: it may have been killed for something else
 KEPT = 256  # compiled candidates
 CONFIRMED = 2  # who may try to win finals, best first
 Arrays = Mapping[str, Array]
-
-
-@record
-class Outcome:
-    """Of one candidate.
-
-    status: "timed", "refused" (a primitive or a limit does: no error), "wrong", "crashed", "late"
-    (over its time limit) or "failed". seconds: raw samples of the call alone; compiled: seconds of
-    scheduling, lowering, emitting and LLVM; drift: by which factor the machine was slower meanwhile
-    than at its best.
-    """
-
-    status: str
-    seconds: tuple[float, ...] = ()
-    compiled: float = 0.0
-    why: str = ""
-    drift: float = 1.0
-
-    @property
-    def best(self) -> float:
-        """Its time: the least sample on the machine at its best; infinite where there is none."""
-        return min(self.seconds, default=math.inf) / self.drift
 
 
 class Final(NamedTuple):
@@ -107,17 +78,15 @@ class Bench:
             elements(buffer)
         self.func, self.limit = func, limit
         given = None if expected is None else dict(expected)
-        setup = Setup(func, str(machine), threads, dict(inputs or {}), given, cold, seed)
+        self.setup = Setup(func, str(machine), threads, dict(inputs or {}), given, cold, seed)
         self._processes = [
-            Process(setup, self._begin if n == 0 else _nothing) for n in range(max(1, workers))
+            Process(self.setup, self._begin if n == 0 else _nothing) for n in range(max(1, workers))
         ]
-        self._gate = LoadGate(threads)
+        self._stand = Stand(self._processes[0], func.name, gated(lambda: self.processes, threads))
         self._codes: dict[Any, Code] = {}
         self._seen: dict[str, Outcome] = {}  # by what the code does
         self._turns = seed
-        self._default: Code | None = None
-        self._best = self._fastest = math.inf  # of all candidates; of the default
-        self._now, self._looked = math.inf, -math.inf  # the default's last time, and when that was
+        self._best = math.inf  # of all candidates
 
     def __enter__(self) -> Bench:
         try:
@@ -140,36 +109,25 @@ class Bench:
         """The numbers of the workers' processes; the first one runs candidates."""
         return [p.number for p in self._processes if p.number]
 
+    @property
+    def lanes(self) -> int:
+        """Machines that run candidates at the same time."""
+        return 1
+
     def _prepare(self) -> None:
         """Compile the default, and let the first worker run it."""
-        first = self._surely("compile", None)
+        self._best = self._stand.begin(self._compiled_default())
+
+    def _compiled_default(self) -> Code:
+        first = self._stand.surely("compile", None)
         if first.code is None:
-            raise self._no_default(first.why)
+            raise no_default(self.func.name, first.why)
         self._keep(None, first.code)
-        self._surely("reference", first.code)
-        self._default = first.code
-        self._look()
-        self._best = self._fastest
+        return first.code
 
     def _begin(self, process: Process) -> None:
         """What a new first worker is told."""
-        if self._default is not None:
-            process.ask(START, "reference", self._default)
-
-    def _no_default(self, why: str) -> CompileError:
-        return CompileError(
-            f"cannot measure '{self.func.name}'", f"its default schedule does not run: {why}"
-        )
-
-    def _surely(self, asked: str, *given: Any) -> Any:
-        """The first worker's answer to what has nothing to do with a candidate."""
-        why = ""
-        for _ in range(ATTEMPTS + 1):
-            try:
-                return self._processes[0].ask(START, asked, *given)
-            except (Ended, Late) as fault:
-                why = str(fault)
-        raise self._no_default(why)
+        self._stand.began(process)
 
     # ---- Many -------------------------------------------------------------------------------
 
@@ -241,11 +199,7 @@ class Bench:
                 codes[one.code.digest] = one.code
         new = {d: code for d, code in codes.items() if d not in self._seen}
         if new:
-            found, steady = self._window(new)
-            if not steady:
-                limit = 1.5 * min(self._best, *(o.best for o in found.values()))
-                again = {d: new[d] for d, o in found.items() if o.seconds and o.best < limit}
-                found |= self._window(again)[0] if again else {}
+            found = self._stand.measure(new, self._best, self.limit)
             self._seen |= found
             self._best = min(self._best, *(o.best for o in found.values()))
         return [self._outcome(one) for one in made]
@@ -257,52 +211,6 @@ class Bench:
         ran = self._seen[made.code.digest]
         return Outcome(ran.status, ran.seconds, made.seconds, ran.why, ran.drift)
 
-    def _window(self, codes: Mapping[str, Code]) -> tuple[dict[str, Outcome], bool]:
-        """Time candidates one after another; was the machine as fast before as after?"""
-        self._gate.wait(self.processes)
-        if time.monotonic() - self._looked > RECENT:
-            self._look()
-        before, best = self._now, self._best
-        ran: dict[str, Timed] = {}
-        for digest, code in codes.items():
-            drift = self._now / self._fastest
-            ran[digest] = self._timed(code, best * drift)
-            best = min(best, min(ran[digest].seconds, default=math.inf) / drift)
-        after = self._look()
-        drift = max(1.0, math.sqrt(before * after) / self._fastest)
-        drift = drift if drift > STEADY else 1.0
-        outcomes = {d: Outcome(t.status, t.seconds, 0.0, t.why, drift) for d, t in ran.items()}
-        return outcomes, max(before, after) < UNSTEADY * min(before, after)
-
-    def _timed(self, code: Code, best: float) -> Timed:
-        """What comes of running code, whatever becomes of the worker."""
-        why, limit = "", min(self.limit, GRACE + MANY * best)
-        for _ in range(ATTEMPTS):
-            try:
-                self._start()
-                timed: Timed = self._processes[0].ask(limit, "time", code, best)
-                if timed.status == "wrong":  # it may have written to anything there
-                    self._processes[0].end()
-                return timed
-            except Late:
-                return Timed("late", (), f"running it takes more than {limit:.3g} s")
-            except Ended as fault:
-                why = f"while it ran, {fault}"
-            except TilewrightError as fault:
-                return Timed("failed", (), str(fault))
-        return Timed("crashed", (), why)
-
-    def _start(self) -> None:
-        """Have a first worker, so that what one takes to start counts for no candidate."""
-        if not self._processes[0].number:
-            self._surely("sentinel")
-
-    def _look(self) -> float:
-        """How fast the machine is: seconds of the default's kernel."""
-        self._now, self._looked = self._surely("sentinel"), time.monotonic()
-        self._fastest = min(self._fastest, self._now)
-        return self._now
-
     # ---- Two --------------------------------------------------------------------------------
 
     def duel(self, a: Point, b: Point, seconds: float, p: float = P) -> Verdict:
@@ -311,9 +219,7 @@ class Bench:
         compiled, or is wrong, loses."""
         return self._duel(a, b, seconds, p)[0]
 
-    def _duel(
-        self, a: Point, b: Point, seconds: float, p: float
-    ) -> tuple[Verdict, tuple[float, ...], tuple[float, ...]]:
+    def _duel(self, a: Point, b: Point, seconds: float, p: float) -> Duel:
         codes: list[Code] = []
         for name, other, point in (("a", "b", a), ("b", "a", b)):
             code, why = self._code(point)
@@ -322,22 +228,11 @@ class Bench:
                 return Verdict(ratio, ratio, ratio, other, why=f"{name}: {why}"), (), ()
             codes.append(code)
         self._turns += 1
-        why = ""
-        for _ in range(ATTEMPTS):
-            try:
-                self._start()
-                self._gate.wait(self.processes)
-                limit = seconds + self.limit
-                return self._processes[0].ask(limit, "duel", tuple(codes), seconds, p, self._turns)
-            except Ended as fault:
-                why = str(fault)
-            except Late as fault:
-                why = str(fault)
-                break
-            except TilewrightError as fault:
-                why = str(fault)
-                break
-        return Verdict(math.nan, 0.0, math.inf, "", why=why), (), ()
+        return self._between((codes[0], codes[1]), seconds, p)
+
+    def _between(self, codes: tuple[Code, Code], seconds: float, p: float) -> Duel:
+        """What comes of a duel of code."""
+        return self._stand.duel(codes, seconds, p, self._turns, self.limit)
 
     def finals(self, points: Sequence[Point], seconds: float) -> list[Final]:
         """Finalists, the winner first, then by what they take; the default is among them.
@@ -350,8 +245,8 @@ class Bench:
         each = seconds / (len(rivals) + CONFIRMED)
         own: tuple[float, ...] = ()
         found: list[Final] = []
-        for point in rivals:
-            verdict, ours, theirs = self._duel(None, point, each, P / len(rivals))
+        duels = self._duels(rivals, each, P / max(1, len(rivals)))
+        for point, (verdict, ours, theirs) in zip(rivals, duels, strict=True):
             own += ours
             status = "timed" if theirs else "failed"
             found.append(Final(point, Outcome(status, theirs, why=verdict.why), verdict))
@@ -364,6 +259,10 @@ class Bench:
             if verdict.decided == "b":
                 return [confirmed, *found[:n], *found[n + 1 :], default]
         return [default, *found]
+
+    def _duels(self, points: Sequence[Point], seconds: float, p: float) -> list[Duel]:
+        """Each beside the default, for so many seconds."""
+        return [self._duel(None, point, seconds, p) for point in points]
 
     # ---- Code -------------------------------------------------------------------------------
 
