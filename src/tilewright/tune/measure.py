@@ -87,6 +87,7 @@ class Bench:
         self._seen: dict[str, Outcome] = {}  # by what the code does
         self._turns = seed
         self._best = math.inf  # of all candidates
+        self._is_stopped = False  # whether nothing more is to be compiled
 
     def __enter__(self) -> Bench:
         try:
@@ -156,26 +157,33 @@ class Bench:
         made = [Compiled("failed", None, 0.0)] * len(points)
         if len(self._processes) == 1:
             return [self._compiled(self._processes[0], p) for p in points]
+        for thread in self._compiling(points, made.__setitem__):
+            thread.join()
+        return made
+
+    def _compiling(
+        self, points: Sequence[Point], told: Callable[[int, Compiled], None]
+    ) -> list[Thread]:
+        """Threads that compile points, one for each worker, and tell what came of each."""
         left, lock = iter(range(len(points))), Lock()
 
         def numbers() -> Iterator[int]:
             while True:
                 with lock:
                     n = next(left, None)
-                if n is None:
+                if n is None or self._is_stopped:
                     return
                 yield n
 
         def work(process: Process) -> None:
             for n in numbers():
-                made[n] = self._compiled(process, points[n])
+                told(n, self._compiled(process, points[n]))
 
+        self._is_stopped = False
         threads = [Thread(target=work, args=(p,), daemon=True) for p in self._processes]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
-        return made
+        return threads
 
     def _compiled(self, process: Process, point: Point) -> Compiled:
         """What comes of compiling a point, whatever becomes of the worker."""

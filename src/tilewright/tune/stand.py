@@ -169,8 +169,8 @@ class Stand:
     def duel(
         self, codes: tuple[Code, Code], seconds: float, p: float, turns: int, limit: float
     ) -> Duel:
-        """Two candidates in turns, for so many seconds or until that is certain; see `Bench`. limit:
-        seconds that it may take longer. turns: decides whose turn is first."""
+        """Two candidates in turns, for so many seconds or until that is certain; see `Bench`.
+        limit: seconds that it may take longer. turns: decides whose turn is first."""
         why = ""
         for _ in range(ATTEMPTS):
             try:

@@ -115,4 +115,3 @@ def missing_here(machine: str) -> str:
         return f"it is {here.triple.split('-')[0]}"
     lacking = sorted(wanted.features - here.features)
     return f"it lacks {', '.join(lacking)}" if lacking else ""
-

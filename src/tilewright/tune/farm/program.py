@@ -17,6 +17,7 @@ from tilewright.runtime.toolchain import find_toolchain, has_zig, platform_of
 from tilewright.support.errors import CompileError
 
 SOURCE = Path(__file__).with_name("runner.c")
+OPTIONS = ("-O2", "-pthread", "-static", "-s")
 SECONDS = 300  # that compiling it may take: the first time, a C library is compiled, too
 
 
@@ -30,7 +31,7 @@ def runner_program(triple: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         source, made = Path(folder) / "runner.c", Path(folder) / "runner"
         source.write_text(amalgamation.source("runner") + SOURCE.read_text())
-        command = [*tools.compiler, "-O2", "-pthread", "-static", "-s", str(source), "-o", str(made)]
+        command = [*tools.compiler, *OPTIONS, str(source), "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
         if done.returncode:
             raise CompileError(
