@@ -276,13 +276,13 @@ class Board:
             oldest = next(iter(self._sent))
             self._sent.pop(oldest)
             self._send("D", oldest)
-        told = name + struct.pack("<2Q", used, len(code.steps))
+        told = [name, struct.pack("<2Q", used, len(code.steps))]
         for step in code.steps:
             taker, offset = self._taker(len(step.buffers))
             numbers = offset, step.offset, step.extent, step.scratch_bytes, len(step.buffers)
-            told += taker + struct.pack("<5Q", *numbers)
-            told += struct.pack(f"<{len(step.buffers)}Q", *(places[b] for b in step.buffers))
-        return told
+            told += [taker, struct.pack("<5Q", *numbers)]
+            told += [struct.pack("<Q", places[name]) for name in step.buffers]
+        return b"".join(told)
 
     def _taker(self, count: int) -> tuple[bytes, int]:
         if count not in self._takers:
