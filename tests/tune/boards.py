@@ -7,6 +7,7 @@ board, nobody but a key that is known gets in, and the client has to know the ho
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -69,9 +70,11 @@ class Board:
         )
         if is_runner:
             self.running.append(child)
-        await session.redirect(child.stdin, child.stdout, child.stderr)
+        given = asyncio.create_task(_carried(session.stdin, child.stdin, True))
+        printed = _carried(child.stdout, session.stdout), _carried(child.stderr, session.stderr)
+        await asyncio.gather(*printed)
         status = await child.wait()
-        await session.stdout.drain()
+        given.cancel()
         session.exit(status if status >= 0 else 255)
 
     def cut(self) -> None:
@@ -83,3 +86,13 @@ class Board:
     def close(self) -> None:
         self.cut()
         _loop().call_soon_threadsafe(self._server.close)
+
+
+async def _carried(source: Any, to: Any, is_closed: bool = False) -> None:
+    """Carry bytes until there are no more, or nobody takes them."""
+    with contextlib.suppress(OSError):
+        while data := await source.read(1 << 16):
+            to.write(data)
+            await to.drain()
+    if is_closed:
+        to.close()

@@ -212,7 +212,7 @@ def test_two_threads_of_a_board_give_the_same_results(tmp_path: Path) -> None:
     devices = [SshDevice(board.address, **board.options)]
     try:
         with Farm(devices, machine, 2) as farm:
-            given = {"inputs": inputs, "expected": expected, "cold": True}
+            given = {"inputs": inputs, "expected": expected}
             with FarmBench(product.func, machine, 2, farm, **given) as bench:
                 assert [o.status for o in bench.measure([None])] == ["timed"]
                 assert any(s.extent > 1 for s in bench._codes[None].steps)
