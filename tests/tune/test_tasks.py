@@ -30,6 +30,7 @@ class FakeBench:
     is raised by the measurement of that number."""
 
     factor = 0.5
+    lanes = 1
     fault: tuple[int, BaseException] | None = None
     open: ClassVar[set[FakeBench]] = set()
     started: ClassVar[list[str]] = []

@@ -53,7 +53,8 @@ class Tuning:
         decided: what came of it all, in words.
         seconds, trials: that were spent.
         is_interrupted: was it ended by Ctrl-C?
-        executable: the model or function, compiled with what was kept.
+        executable: the model or function, compiled with what was kept; None where this machine does
+            not run the target's code: `export(..., database=)` makes files of it.
         schedule: of a function: the one that won, or the default; None for a model.
     """
 
@@ -67,7 +68,7 @@ class Tuning:
     seconds: float
     trials: int
     is_interrupted: bool
-    executable: Executable
+    executable: Executable | None
     schedule: Schedule | None = None
 
     @property

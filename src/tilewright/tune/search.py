@@ -25,9 +25,10 @@ from tilewright.target.target import Target
 from tilewright.tune.database import Database
 from tilewright.tune.explore import Descent
 from tilewright.tune.ledger import Ledger
-from tilewright.tune.measure import Arrays, Bench, Outcome
+from tilewright.tune.measure import WINDOW, Arrays, Bench
 from tilewright.tune.records import OK, Champion, Trial
 from tilewright.tune.sources import Bandit, Family, Point, Sketched, Source, Suggested
+from tilewright.tune.stand import Outcome
 from tilewright.tune.workload import Workload, workload
 
 BATCH = 6  # candidates between two decisions of what to measure next
@@ -83,6 +84,8 @@ class Search:
         self.timed: list[tuple[float, Point]] = []
         self.default = decisions(default(func, machine, threads))
         self.bandit = Bandit(self._sources(seed))
+        # Of one function as many as keep all devices busy, though they end at different times.
+        self.batch = BATCH if bench.lanes == 1 else WINDOW * bench.lanes
 
     def _sources(self, seed: int) -> list[Source]:
         found: list[Source] = []
@@ -98,8 +101,10 @@ class Search:
         found.append(Family(self.func, self.machine, self.threads, Random(seed)))
         return found
 
-    def step(self, trials: int = BATCH) -> int:
-        """Measure the next candidates; gives how many there were, 0 where nobody has any."""
+    def step(self, trials: int | None = None) -> int:
+        """Measure the next candidates, at most so many and a batch; gives how many there were, 0
+        where nobody has any."""
+        trials = self.batch if trials is None else min(trials, self.batch)
         for source in self.bandit.order():
             proposed = source.propose(trials)
             whole = [self._whole(p) for p in proposed]
@@ -126,7 +131,8 @@ class Search:
         finally:  # an interrupt loses nothing that was measured
             took = [outcomes[n].best for n in sorted(outcomes)]
             self._note(source, [points[n] for n in sorted(outcomes)], took)
-            self._record([points[n] for n in sorted(outcomes)], [*outcomes.values()])
+            order = sorted(outcomes)
+            self._record([points[n] for n in order], [outcomes[n] for n in order])
 
     def _note(self, source: Source, points: Sequence[Point], took: Sequence[float]) -> None:
         improved: list[bool] = []
@@ -201,8 +207,8 @@ def tune_function(
         search = Search(func, machine, threads, bench, database, seed)
         try:
             while time.monotonic() - began < seconds - reserved:
-                left = BATCH if trials is None else min(BATCH, trials - search.trials)
-                if left <= 0 or not search.step(left):
+                left = None if trials is None else trials - search.trials
+                if (left is not None and left <= 0) or not search.step(left):
                     break
                 progress(search)
         except KeyboardInterrupt:

@@ -21,6 +21,8 @@ from tilewright.strategy.space import decisions
 from tilewright.support.errors import TilewrightError
 from tilewright.support.record import record
 from tilewright.target.target import Target
+from tilewright.tune.farm.bench import FarmBench
+from tilewright.tune.farm.farm import Deserted, Farm
 from tilewright.tune.ledger import Ledger
 from tilewright.tune.measure import Bench
 from tilewright.tune.records import Champion
@@ -142,6 +144,7 @@ class Campaign:
         machine, threads: for which.
         ledger: where trials and champions go, and what is known comes from.
         seed: of arrays and candidates.
+        farm: the devices that measure; None: this machine.
     """
 
     def __init__(
@@ -151,8 +154,9 @@ class Campaign:
         threads: int,
         ledger: Ledger | None = None,
         seed: int = 0,
+        farm: Farm | None = None,
     ) -> None:
-        self.machine, self.threads, self.seed = machine, threads, seed
+        self.machine, self.threads, self.seed, self.farm = machine, threads, seed, farm
         self.ledger = ledger or Ledger()
         self.standings = [Standing(t) for t in tasks]
         for s in self.standings:
@@ -175,7 +179,8 @@ class Campaign:
     ) -> None:
         """Tune for so many seconds, or so many trials if these are fewer. An interrupt ends it
         after what was just measured met the default; a second one at once. progress: told after
-        each batch whose it was."""
+        each batch whose it was. Raises `Deserted` when no device of the farm is left: what was
+        found till then is in the ledger."""
         end = time.monotonic() + seconds
         many = self._of_note()  # all of them get a turn, if that can be
         turn = min(LONGEST, max(SHORTEST, seconds / many - START))
@@ -217,6 +222,8 @@ class Campaign:
                 self.is_interrupted = True
             left = 0.0 if self.is_interrupted else end - time.monotonic()
             self._decide(standing, search, max(DECIDING * seconds, left))
+        except Deserted:
+            raise
         except TilewrightError as fault:
             standing.is_over, standing.why = True, str(fault).split("\n")[0]
         standing.note(before, max(1e-3, time.monotonic() - began))
@@ -232,7 +239,7 @@ class Campaign:
         """Measure candidates till then, or so many; one batch at least."""
         last = search.trials + trials
         while not standing.is_over and search.trials < last:
-            standing.is_over = not search.step(int(min(BATCH, last - search.trials)))
+            standing.is_over = not search.step(int(min(search.batch, last - search.trials)))
             progress(standing)
             if time.monotonic() >= end:
                 break
@@ -256,7 +263,7 @@ class Campaign:
         if bench is None:
             while len(self._benches) >= OPEN:
                 self._benches.pop(next(iter(self._benches))).close()
-            bench = Bench(standing.task.func, self.machine, self.threads, seed=self.seed)
+            bench = self._bench(standing.task.func)
             self._benches[key] = bench.__enter__()
             seen = bench.measure([None])[0].best
             standing.seen = min(standing.seen or math.inf, seen)
@@ -267,6 +274,28 @@ class Campaign:
             standing.search = Search(standing.task.func, *given)
         standing.search.bench = bench
         return standing.search
+
+    def _bench(self, func: Func) -> Bench:
+        """What measures a function."""
+        asked = func, self.machine, self.threads
+        if self.farm is None:
+            return Bench(*asked, seed=self.seed)
+        return FarmBench(*asked, self.farm, seed=self.seed)
+
+    def profile(self) -> None:
+        """Have the defaults measured, where nobody knows yet what they take: the tasks' seconds
+        then are those. Raises `Deserted`."""
+        for s in self.standings:
+            try:
+                with self._bench(s.task.func) as bench:
+                    s.seen = bench.measure([None])[0].best
+            except Deserted:
+                raise
+            except TilewrightError as fault:
+                s.is_over, s.why = True, str(fault).split("\n")[0]
+                continue
+            s.task = replace(s.task, seconds=s.seen)
+            s.best = s.seen / (1.0 if s.known is None else max(1.0, s.known.ratio))
 
     def found(self) -> list[Found]:
         """What became of each task, in their order."""

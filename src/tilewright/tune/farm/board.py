@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewright.runtime.abi import align
+from tilewright.support import html
 from tilewright.support.errors import CompileError, InputError
 from tilewright.target.processors import architecture
 from tilewright.target.target import Target
@@ -124,6 +125,10 @@ class Board:
             raise InputError(asked, f"it is {told[1]}", remedy=remedy)
         if lacking:
             raise InputError(asked, f"it lacks {lacking}", remedy=remedy)
+        if int(told[2]) < self.threads:
+            cores = html.counted(int(told[2]), "core")
+            why = f"it has {cores}, and {self.threads} threads are to share the work"
+            raise InputError(asked, why, remedy="give the number with threads=, --threads")
 
     def take(self, setup: Setup) -> None:
         """Make a function's arrays, here, and have them there."""

@@ -27,7 +27,7 @@ MISSING = "pip install 'tilewright[farm]'"
 class Actor(WorkerDevice):
     """What runs on a node."""
 
-    def report(self, machine: str) -> tuple[str, str]:
+    def report(self, machine: Target) -> tuple[str, str]:
         """The compiler's version there, and why the node cannot run a machine's code, or ""."""
         return __version__, missing_here(machine)
 
@@ -106,7 +106,7 @@ class RayDevice:
             scheduling_strategy=self.cluster.on_node(node_id=self.node, soft=False),
         )
         self._actor = made.remote(self.name)
-        version, why = self._asked(STARTING, "report", str(machine))
+        version, why = self._asked(STARTING, "report", machine)
         if version != __version__:
             why = f"it has version {version} of the compiler, here it is {__version__}"
         if why:

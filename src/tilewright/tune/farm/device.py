@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from tilewright.support.record import record
+from tilewright.target.processors import architecture
 from tilewright.target.target import Target, target
 from tilewright.tune.launcher import Code
 from tilewright.tune.process import Process
@@ -108,10 +109,10 @@ class WorkerDevice:
         self._process = self._stand = None
 
 
-def missing_here(machine: str) -> str:
+def missing_here(wanted: Target) -> str:
     """Why this machine cannot run another's code, in words; "" where it can."""
-    wanted, here = target(machine), target("cpu")
-    if wanted.triple.split("-")[0] != here.triple.split("-")[0]:
-        return f"it is {here.triple.split('-')[0]}"
+    here = target("cpu")
+    if architecture(wanted.triple) != architecture(here.triple):
+        return f"it is {architecture(here.triple)}"
     lacking = sorted(wanted.features - here.features)
     return f"it lacks {', '.join(lacking)}" if lacking else ""

@@ -229,8 +229,8 @@ class Farm:
     def _work(self, device: Device, batch: Sequence[Job], scale: float) -> None:
         first = batch[0]
         if first.is_duel:
-            pair = first.codes[0], first.codes[1]
-            first.future.set_result(device.duel(pair, *first.told, first.limit))
+            pair, (seconds, p, turns) = (first.codes[0], first.codes[1]), first.told
+            first.future.set_result(device.duel(pair, seconds, p, turns, first.limit))
             return
         codes = {job.codes[0].digest: job.codes[0] for job in batch}
         key = first.function.key
