@@ -18,8 +18,8 @@ CALLS = {
     " example_inputs=None, example_kwargs=None, dynamic_shapes=None, shapes=None, threads=None,"
     " opt_level=3, winograd=None, database=None)",
     "tune": "(source, target='cpu', *, devices=None, seconds=60.0, trials=None, database=None,"
-    " threads=None, shapes=None, example_inputs=None, example_kwargs=None, dynamic_shapes=None, opt_level=3,"
-    " winograd=None, seed=0, progress=None)",
+    " threads=None, shapes=None, example_inputs=None, example_kwargs=None, dynamic_shapes=None,"
+    " opt_level=3, winograd=None, seed=0, progress=None)",
     "load": "(source, threads=None, *, verify=None)",
     "Schedule": "(func, choose=None)",
     "operator": "(define=None, *, fusion='opaque', reference=None, draw=None, infer=None,"

@@ -8,11 +8,12 @@ from random import Random
 
 import pytest
 
-from tests.tune.devices import CPU, Dice, Simulated, code, function
+from benchmarks.tuning.devices import CPU, Dice, Simulated, code, function
 from tilewright.support.errors import InputError
 from tilewright.tune.farm import farm as farms
 from tilewright.tune.farm.device import Vanished
-from tilewright.tune.farm.farm import WINDOW, Deserted, Farm
+from tilewright.tune.farm.farm import Deserted, Farm
+from tilewright.tune.search import EACH
 
 LIMIT = 10.0
 
@@ -120,7 +121,7 @@ def test_a_duel_goes_to_another_device_when_one_vanishes() -> None:
     assert verdict.ratio == 1.0
 
 
-@pytest.mark.parametrize("each", [WINDOW, 2 * WINDOW])
+@pytest.mark.parametrize("each", [EACH, 3 * EACH])
 def test_thirty_two_devices_are_busy(each: int) -> None:
     """By a clock of their own: candidates take 50 to 200 ms, a look at the machine 10 ms."""
     rng, count = Random(each), 32

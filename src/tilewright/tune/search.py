@@ -25,13 +25,14 @@ from tilewright.target.target import Target
 from tilewright.tune.database import Database
 from tilewright.tune.explore import Descent
 from tilewright.tune.ledger import Ledger
-from tilewright.tune.measure import WINDOW, Arrays, Bench
+from tilewright.tune.measure import Arrays, Bench
 from tilewright.tune.records import OK, Champion, Trial
 from tilewright.tune.sources import Bandit, Family, Point, Sketched, Source, Suggested
 from tilewright.tune.stand import Outcome
 from tilewright.tune.workload import Workload, workload
 
 BATCH = 6  # candidates between two decisions of what to measure next
+EACH = 12  # the same for each device, where there are several: their last ones end apart
 FINALISTS = 4  # that are measured beside the default at the end
 FINALS = 0.2  # part of the seconds that is for them, at most MOST
 MOST = 8.0  # seconds
@@ -85,7 +86,7 @@ class Search:
         self.default = decisions(default(func, machine, threads))
         self.bandit = Bandit(self._sources(seed))
         # Of one function as many as keep all devices busy, though they end at different times.
-        self.batch = BATCH if bench.lanes == 1 else WINDOW * bench.lanes
+        self.batch = BATCH if bench.lanes == 1 else EACH * bench.lanes
 
     def _sources(self, seed: int) -> list[Source]:
         found: list[Source] = []

@@ -26,9 +26,9 @@ from tilewright.tune.samples import Verdict
 from tilewright.tune.stand import STEADY, Duel, Outcome
 
 WINDOW = 8  # candidates that a device gets at once, at most
-FAILURES = 3  # in a row until a device is used no more
-PAUSE = 0.2  # seconds until a device that vanished is asked again; twice as many the next time
-LOSSES = 3  # devices that may vanish with a candidate in hand until that counts as its fault
+FAILURES = 6  # in a row until a device is used no more
+PAUSE = 0.3  # seconds until a device that vanished is asked again; twice as many the next time
+LOSSES = 4  # how often devices may vanish with a candidate in hand until that counts as its fault
 LOST = "each device that ran it vanished"
 
 

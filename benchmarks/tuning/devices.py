@@ -1,4 +1,4 @@
-"""Devices that only seem to measure, for tests of who hands out work."""
+"""Devices that only seem to measure: what a farm hands out to whom can be seen without any."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from threading import Lock
 
-from tests.tune.functions import scaled
+from tilewright import te
 from tilewright.codegen.link import CodeImage
 from tilewright.target.target import Target, target
 from tilewright.tune.farm.device import Function, Vanished
@@ -26,11 +26,15 @@ def code(number: int) -> Code:
 
 
 def number_of(candidate: Code) -> int:
+    """Which one it is."""
     return int.from_bytes(candidate.image.bytes, "little")
 
 
 def function(key: str = "f") -> Function:
-    return Function(key, Setup(scaled(), str(CPU), 1, {}, None, False, 0), code(0))
+    """A function to measure candidates of."""
+    x = te.placeholder((8,), "f32", "x")
+    func = te.func("doubled", [x], [te.compute((8,), lambda i: x[i] * 2.0, "y")])
+    return Function(key, Setup(func, str(CPU), 1, {}, None, False, 0), code(0))
 
 
 class Simulated:
