@@ -65,16 +65,20 @@ class Cluster:
         for node in self.ray.nodes():
             if not node["Alive"]:
                 continue
-            name = f"ray node {node.get('NodeName') or node['NodeID'][:8]} ({node['NodeID'][:8]})"
+            name = f"ray node {node.get('NodeName') or ''} ({node['NodeID'][:8]})"
             if node["Resources"].get("CPU", 0) < threads:
                 lacking.append(f"{name} has less than {threads} cores")
-                continue
-            device = RayDevice(self, name, node["NodeID"])
+            else:
+                found.append(RayDevice(self, name, node["NodeID"]))
+                found[-1].start(threads)  # all of them at the same time
+        for device in [*found]:
             try:
                 device.open(machine, threads)
-                found.append(device)
             except (InputError, Vanished) as fault:
-                lacking.append(f"{name}: {fault.why if isinstance(fault, InputError) else fault}")
+                told = fault.why if isinstance(fault, InputError) else str(fault)
+                lacking.append(f"{device.name}: {told}")
+                found.remove(device)
+                device.close()
         if not found:
             why = "; ".join(lacking) or "the cluster has no nodes"
             raise InputError(self.asked, f"no node can run code for '{machine}': {why}")
@@ -95,17 +99,13 @@ class RayDevice:
     def __init__(self, cluster: Cluster, name: str, node: str) -> None:
         self.cluster, self.name, self.node = cluster, name, node
         self._actor: Any = None
-        self._limit = 0.0
+        self._is_open = False
 
     def open(self, machine: Target, threads: int) -> None:
         """See `Device`."""
-        if self._actor is not None:
+        if self._is_open:
             return
-        made = self.cluster.ray.remote(Actor).options(
-            num_cpus=threads,
-            scheduling_strategy=self.cluster.on_node(node_id=self.node, soft=False),
-        )
-        self._actor = made.remote(self.name)
+        self.start(threads)
         version, why = self._asked(STARTING, "report", machine)
         if version != __version__:
             why = f"it has version {version} of the compiler, here it is {__version__}"
@@ -113,6 +113,15 @@ class RayDevice:
             self.close()
             raise InputError(f"cannot measure code for '{machine}' on {self.name}", why)
         self._asked(STARTING, "open", machine, threads)
+        self._is_open = True
+
+    def start(self, threads: int) -> None:
+        """Have an actor on the node, some time."""
+        if self._actor is None:
+            where = self.cluster.on_node(node_id=self.node, soft=False)
+            kind = self.cluster.ray.remote(Actor)
+            made = kind.options(num_cpus=threads, scheduling_strategy=where)
+            self._actor = made.remote(self.name)
 
     def begin(self, function: Function) -> float:
         """See `Device`."""
@@ -132,7 +141,7 @@ class RayDevice:
 
     def close(self) -> None:
         """See `Device`."""
-        actor, self._actor = self._actor, None
+        actor, self._actor, self._is_open = self._actor, None, False
         if actor is not None:
             self.cluster.ray.kill(actor)
 

@@ -29,6 +29,7 @@ WINDOW = 8  # candidates that a device gets at once, at most
 FAILURES = 6  # in a row until a device is used no more
 PAUSE = 0.3  # seconds until a device that vanished is asked again; twice as many the next time
 LOSSES = 4  # how often devices may vanish with a candidate in hand until that counts as its fault
+LEAVING = 5.0  # seconds that the farm waits for a device that it lets go
 LOST = "each device that ran it vanished"
 
 
@@ -124,7 +125,7 @@ class Farm:
             with contextlib.suppress(Exception):
                 device.close()
         for worker in self._workers:
-            worker.join()
+            worker.join(LEAVING)
 
     @property
     def lanes(self) -> int:
@@ -198,6 +199,8 @@ class Farm:
                         job.future.set_exception(fault)
             finally:
                 self.busy[device.name] += time.monotonic() - began
+        with contextlib.suppress(Exception):
+            device.close()  # it may have come back after the farm was closed
 
     def _take(self) -> list[Job]:
         """What a device does next: a duel, or some candidates of one function; fewer towards the
