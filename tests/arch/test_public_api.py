@@ -17,9 +17,9 @@ CALLS = {
     "export": "(source, path, kind='artifact', *, target='cpu', name=None, sign=None,"
     " example_inputs=None, example_kwargs=None, dynamic_shapes=None, shapes=None, threads=None,"
     " opt_level=3, winograd=None, database=None)",
-    "tune": "(source, target='cpu', *, seconds=60.0, trials=None, database=None, threads=None,"
-    " shapes=None, example_inputs=None, example_kwargs=None, dynamic_shapes=None, opt_level=3,"
-    " winograd=None, seed=0, progress=None)",
+    "tune": "(source, target='cpu', *, devices=None, seconds=60.0, trials=None, database=None,"
+    " threads=None, shapes=None, example_inputs=None, example_kwargs=None, dynamic_shapes=None,"
+    " opt_level=3, winograd=None, seed=0, progress=None)",
     "load": "(source, threads=None, *, verify=None)",
     "Schedule": "(func, choose=None)",
     "operator": "(define=None, *, fusion='opaque', reference=None, draw=None, infer=None,"

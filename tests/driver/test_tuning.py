@@ -492,6 +492,7 @@ def test_mistakes_on_the_command_line(command: Any, model: Path) -> None:
     for arguments, why in (
         (("tune", model, "--seconds", 0), "measures nothing"),
         (("tune", model, "--target", "cpu -mtriple=aarch64-linux-gnu"), "tune on such a machine"),
+        (("tune", model, "--device", "board"), "it is no device"),
         (("tune", "nothing.onnx"), "no such file"),
         (("compile", model, "--database", "nothing.db"), "no such file"),
     ):

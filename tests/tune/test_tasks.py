@@ -32,6 +32,7 @@ class FakeBench:
     is raised by the measurement of that number."""
 
     factor = 0.5
+    lanes = 1
     fault: tuple[int, BaseException] | None = None
     workers: ClassVar[list[Any]] = []
 

@@ -38,8 +38,12 @@ def tune_command(
         Path | None, typer.Option("--report", help="Write one HTML page of how it went.")
     ] = None,
     target: Annotated[
-        str, typer.Option("--target", help="The machine: one whose code this machine runs.")
+        str, typer.Option("--target", help="The machine: one that this one, or a device, runs.")
     ] = "cpu",
+    device: Annotated[
+        list[str] | None,
+        typer.Option(help="Who measures: ssh://user@host:port, ray, ray://host:port; repeatable."),
+    ] = None,
     threads: Threads = None,
     size: FixedSizes = None,
     opt_level: Level = 3,
@@ -52,6 +56,7 @@ def tune_command(
     Only what was shown to be faster, in turns with the default, is kept; the machine had better be
     idle. Ctrl-C ends the search and keeps what was found. Then `compile --database` uses it.
     """
+    from tilewright.driver.export import export
     from tilewright.driver.report import records
     from tilewright.driver.report.inputs import read_sizes
     from tilewright.driver.tuning import tune
@@ -63,6 +68,7 @@ def tune_command(
         found = tune(
             model,
             target,
+            devices=device or None,
             seconds=seconds,
             trials=trials,
             database=database or True,
@@ -73,7 +79,13 @@ def tune_command(
             seed=seed,
             progress=progress,
         )
-    path = None if out is None else found.executable.save(out)
+    path: Path | None = None
+    if out is not None and found.executable is not None:
+        path = found.executable.save(out)
+    elif out is not None:  # it is for another machine
+        given = {"threads": threads, "opt_level": opt_level, "winograd": winograd}
+        shapes = read_sizes(size or [])
+        path = export(model, out, target=target, shapes=shapes, database=database or True, **given)
     if report is not None:
         found.report(report)
     if as_json:

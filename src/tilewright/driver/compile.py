@@ -13,6 +13,7 @@ import os
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -517,6 +518,19 @@ def kernel_jobs(
     funcs = [f for f, _ in named]
     own = {g.name: sizes for g, (_, sizes) in zip(groups, named, strict=True)}
     return groups, funcs, own, unique, jobs
+
+
+def jobs_of(
+    graph: Graph, machine: Target, threads: int, opt_level: int = 3, winograd: bool | None = None
+) -> list[tuple[Job, int]]:
+    """The jobs of a model that is not compiled, and how many of its groups launch each."""
+    if not knobs.CHECK_INDICES.read():
+        graph = without_checks(graph)
+    winograd = knobs.WINOGRAD.read() if winograd is None else winograd
+    fused = run_together(prepare(graph, machine, opt_level, (), winograd), threads)
+    _, funcs, _, unique, jobs = kernel_jobs(fused, machine, threads, Watch())
+    launches = Counter(unique[f] for f in funcs)
+    return [(job, launches[n]) for n, job in enumerate(jobs)]
 
 
 def likely_versions(

@@ -36,7 +36,8 @@ class Tuning:
         decided: what came of it all, in words.
         seconds, trials: that were spent.
         is_interrupted: was it ended by Ctrl-C?
-        executable: the model or function, compiled with what was kept.
+        executable: the model or function, compiled with what was kept; None where this machine does
+            not run the target's code: `export(..., database=)` makes files of it.
         schedule: of a function: the one that won, or the default; None for a model.
     """
 
@@ -50,7 +51,7 @@ class Tuning:
     seconds: float
     trials: int
     is_interrupted: bool
-    executable: Executable
+    executable: Executable | None
     schedule: Schedule | None = None
 
     @property
@@ -89,11 +90,11 @@ class Tuning:
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write one HTML page, which needs nothing else: the fastest schedules against seconds,
         tasks before and after below the machine's roofs, and which decisions mattered. Finding out
-        the roofs takes about half a second. Returns the path. Raises WriteFault where it cannot be
+        the roofs takes about half a second; those of a machine that is not here are left out. Returns the path. Raises WriteFault where it cannot be
         written."""
         target = Path(path)
         told = f"{self.target}. {self.total}"
-        roofline = self.executable.roofline()
+        roofline = None if self.executable is None else self.executable.roofline()
         text = tuning_page(self.name, told, self.ordered(), self.seconds, roofline)
         with writing(target):
             target.write_text(text, encoding="utf-8")

@@ -17,7 +17,7 @@ from typing import Any
 
 from tilewright.driver.build import build
 from tilewright.driver.champions import database_path, won
-from tilewright.driver.compile import compile_observed, machines_of, thread_count_of
+from tilewright.driver.compile import compile_observed, jobs_of, machines_of, thread_count_of
 from tilewright.driver.fixed_sizes import with_sizes
 from tilewright.driver.kernels import Job
 from tilewright.driver.report.inputs import read_inputs
@@ -34,12 +34,13 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.strategy import space
 from tilewright.strategy.select import default
 from tilewright.strategy.work import flops, touched
+from tilewright.support import html
 from tilewright.support.errors import CompileError, InputError
 from tilewright.support.memory import memory_told
-from tilewright.target.processors import architecture
 from tilewright.target.target import Target
-from tilewright.target.target import target as read_target
 from tilewright.tune.database import Database
+from tilewright.tune.farm.device import missing_here
+from tilewright.tune.farm.farm import Farm
 from tilewright.tune.ledger import Ledger
 from tilewright.tune.samples import SequentialTest, Verdict, log_ratio
 from tilewright.tune.tasks import Campaign, Found, Standing, Task, merged
@@ -47,6 +48,7 @@ from tilewright.tune.tasks import Campaign, Found, Standing, Task, merged
 PROFILED, MOST_PROFILED = 0.03, 1.0  # part of the seconds that finding the tasks' times takes
 PROFILES = 3  # of whose times the least counts: noise only adds
 COMPARED, MOST_COMPARED = 0.1, 5.0  # part of them for the model before and after
+OPEN = "not tuned: its sizes are open"
 SLICE = 0.5e-3  # seconds that what is timed lasts at least
 
 Progress = Callable[[float, str], None]  # the part of the budget that is spent, and what for
@@ -60,6 +62,7 @@ def tune(
     source: Any,
     target: str | Target = "cpu",
     *,
+    devices: Any = None,
     seconds: float = 60.0,
     trials: int | None = None,
     database: bool | str | os.PathLike[str] | Database | None = None,
@@ -82,7 +85,9 @@ def tune(
     Args:
         source: a model, as `compile` takes it, or a function of `te.func`. Arguments that are not
             told of here are those of `compile`.
-        target: the machine; one whose code this machine runs.
+        target: the machine; one whose code this machine runs, or the devices do.
+        devices: who measures instead of this machine: "ssh://user@host:port" is a board, "ray" or
+            "ray://host:port" a cluster; several in a list. Give `threads`, too.
         seconds: that this takes, about.
         trials: at most so many candidates are timed.
         database: where what is found is recorded, and what is known comes from: a path, made if
@@ -99,18 +104,19 @@ def tune(
         function its `schedule`, too.
 
     Raises:
-        InputError: the budget is none, or there cannot be such a database.
-        CompileError: the source cannot be compiled, sizes are open, or this machine does not run
-            code for the target.
+        InputError: the budget is none, there cannot be such a database, or a device cannot be used.
+        CompileError: the source cannot be compiled, sizes are open, this machine does not run code
+            for the target and no devices are named, or none of them is left.
         RecordsFault: the database is damaged, another program's, or of a later version.
     """
     began = time.monotonic()
     asked = f"cannot tune {_named(source)}"
     _check_budget(asked, seconds, trials)
-    machine, count = _machine(asked, target), thread_count_of(threads)
+    machine, count = _machine(asked, target, devices is not None), thread_count_of(threads)
     with memory_told(asked), ExitStack() as stack:
         ledger = Ledger(_opened(database, stack))
-        run = _Run(machine, count, seconds, trials, ledger, seed, progress or _silent, began)
+        told = seconds, trials, ledger, seed, progress or _silent, began
+        run = _Run(machine, count, *told, _farm(devices, machine, count, stack))
         if isinstance(source, Schedule):
             source = _unscheduled(source)
         if isinstance(source, Func):
@@ -119,6 +125,8 @@ def tune(
         given = example_inputs, None, shapes, dynamic_shapes, example_kwargs
         graph = open_source(source, *given).graph()
         _check_closed(asked, [s for s in graph.symbols if s not in graph.data_dependent])
+        if missing_here(machine):
+            return _tune_elsewhere(graph, run, {"opt_level": opt_level, "winograd": winograd})
         return _tune_model(graph, run, {"opt_level": opt_level, "winograd": winograd})
 
 
@@ -136,23 +144,31 @@ def _check_budget(asked: str, seconds: float, trials: int | None) -> None:
         )
 
 
-def _machine(asked: str, target: Any) -> Target:
+def _farm(devices: Any, machine: Target, threads: int, stack: ExitStack) -> Farm | None:
+    """The devices that measure; None for this machine."""
+    if devices is None:
+        return None
+    from tilewright.tune.farm.addresses import devices_of
+
+    return stack.enter_context(Farm(devices_of(devices, machine, threads), machine, threads))
+
+
+def _machine(asked: str, target: Any, has_devices: bool) -> Target:
     """The machine to tune for. Raises CompileError for several, and for one whose code cannot run
-    here."""
+    here where it has to."""
     if not isinstance(target, str | Target):
         raise CompileError(
             asked, "each machine has schedules of its own", remedy="name one target at a time"
         )
-    (machine,), here = machines_of(target), read_target("cpu")
-    missing = sorted(machine.features - here.features)
-    is_other = architecture(machine.triple) != architecture(here.triple)
-    if is_other or missing:
-        why = f"it is {architecture(here.triple)}" if is_other else f"it lacks {', '.join(missing)}"
+    (machine,) = machines_of(target)
+    why = missing_here(machine)
+    if why and not has_devices:
         raise CompileError(
             f"{asked} for '{machine}'",
             f"candidates are run on this machine, and {why}",
-            remedy="tune on such a machine with database=, export the records there "
-            "(tilewright records --export), and merge them here",
+            remedy='name one that runs them, as in devices="ssh://user@host" (--device); or tune '
+            "on such a machine with database=, export the records there (tilewright records "
+            "--export), and merge them here",
         )
     return machine
 
@@ -199,8 +215,10 @@ class _Run:
         seed: int,
         progress: Progress,
         began: float,
+        farm: Farm | None,
     ) -> None:
         self.machine, self.threads, self.seconds, self.trials = machine, threads, seconds, trials
+        self.farm = farm
         self.ledger, self.seed, self.progress, self.began = ledger, seed, progress, began
 
     @property
@@ -212,9 +230,14 @@ class _Run:
         """Say what comes now."""
         self.progress(min(1.0, self.spent / self.seconds), what)
 
-    def campaign(self, tasks: Sequence[Task], reserved: float) -> Campaign:
-        """Tune tasks for the seconds that are left, but for those that are reserved."""
-        made = Campaign(tasks, self.machine, self.threads, self.ledger, self.seed)
+    def campaign(
+        self, tasks: Sequence[Task], reserved: float, is_profiled: bool = True
+    ) -> Campaign:
+        """Tune tasks for the seconds that are left, but for those that are reserved. is_profiled:
+        whether their seconds are known."""
+        made = Campaign(tasks, self.machine, self.threads, self.ledger, self.seed, self.farm)
+        if not is_profiled:
+            made.profile()
 
         def told(standing: Standing) -> None:
             self.tell(standing.task.name)
@@ -242,7 +265,8 @@ def _tune_func(asked: str, func: Func, shapes: Any, run: _Run) -> Tuning:
     made = default(func, run.machine, run.threads)
     if found.champion is not None and found.is_better:
         made = space.point(func, run.machine, run.threads, found.champion.point)
-    executable = build(made, run.machine, threads=run.threads)
+    is_here = not missing_here(run.machine)
+    executable = build(made, run.machine, threads=run.threads) if is_here else None
     rows = [_row(found)]
     told = found.default, found.tuned, found.decided
     ended = campaign.is_interrupted
@@ -302,6 +326,31 @@ def _tune_model(graph: Any, run: _Run, options: Mapping[str, Any]) -> Tuning:
     return run.report(untuned.name, rows, before, after, _decided(verdict, len(kept)), **more)
 
 
+def _tune_elsewhere(graph: Any, run: _Run, options: Mapping[str, Any]) -> Tuning:
+    """Tune the kernels of a model whose code does not run here: what a call takes is what its
+    kernels take together, and no whole model has a say."""
+    run.tell("compiling")
+    tasks: list[Task] = []
+    left_out: list[TaskRow] = []
+    for job, launches in jobs_of(graph, run.machine, run.threads, **options):
+        if any(isinstance(p, Var) for p in job.func.params):
+            left_out.append(TaskRow(job.func.name, launches, 0.0, 0.0, 0, OPEN))
+        elif launches:
+            tasks.append(Task(job.func.name, job.func, launches))
+    run.tell("profiling")
+    campaign = run.campaign(merged(tasks), 0.0, is_profiled=False)
+    rows = [*map(_row, campaign.found()), *left_out]
+    before, after = (
+        sum(row.launches * took for row, took in zip(rows, times, strict=True))
+        for times in ([r.default for r in rows], [r.tuned for r in rows])
+    )
+    kept = sum(f.is_better for f in campaign.found())
+    told = f"{html.counted(kept, 'schedule')} kept; a call is the sum of its kernels"
+    told = told if kept else _why_nothing(tasks)
+    more: dict[str, Any] = {"is_interrupted": campaign.is_interrupted, "executable": None}
+    return run.report(graph.name, rows, before, after, told, **more)
+
+
 def _compile_seconds(executable: Executable) -> float:
     return executable.compile_stages.total if executable.compile_stages else 0.0
 
@@ -342,8 +391,7 @@ def tasks_of(jobs: Sequence[Job], profiles: Sequence[Profile]) -> tuple[list[Tas
             continue
         own = spent[name] / launches[name]
         if any(isinstance(p, Var) for p in job.func.params):
-            why = "not tuned: its sizes are open"
-            left_out.append(TaskRow(name, launches[name], own, own, 0, why))
+            left_out.append(TaskRow(name, launches[name], own, own, 0, OPEN))
         else:
             tasks.append(Task(name, job.func, launches[name], own, bound[name]))
     return merged(tasks), left_out

@@ -148,12 +148,12 @@ class Database:
         columns = "workload.key, text, line, threads, build.key, point, seconds, ratio, low, high"
         query = f"""SELECT {columns}, verified, made_at {CHAMPIONS}
             ORDER BY workload.key, line, threads, made_at, build.key"""
-        return [
-            Crowned(
-                key, text, line, threads, build, Champion(self._point(point), *times, bool(v), made)
-            )
-            for key, text, line, threads, build, point, *times, v, made in self._read(query, ())
-        ]
+        found: list[Crowned] = []
+        for key, text, line, threads, build, point, *told in self._read(query, ()):
+            seconds, ratio, low, high, verified, made_at = told
+            won = Champion(self._point(point), seconds, ratio, low, high, bool(verified), made_at)
+            found.append(Crowned(key, text, line, threads, build, won))
+        return found
 
     def suggestions(
         self, workload: Workload, machine: Target, threads: int, most: int = 8

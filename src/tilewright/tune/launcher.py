@@ -124,6 +124,15 @@ def code_of(emitted: Any, machine: Target) -> Code:
     return Code(replace(image, entries={}), steps, tuple(sizes))
 
 
+def taker_image(machine: Target, count: int) -> tuple[CodeImage, int]:
+    """Code that calls a kernel of so many buffers with what its frame says, and where it begins."""
+    name = f"take{count}"
+    text = frame_taker(name, count, 0).replace("define internal", "define")
+    text = f'target triple = "{machine.triple}"\n{text}\nattributes #0 = {{ {ATTRIBUTES} }}\n'
+    image = link([native_of(machine).compile_object(text, machine)], [name])
+    return image, image.entries[name]
+
+
 class Loaded:
     """Code bound to memory: a table for the launcher. It holds all that the table points to."""
 
@@ -204,14 +213,10 @@ class Launcher:
         """Have code that calls a kernel of so many buffers with what its frame says."""
         if count in self._takers:
             return
-        name = f"take{count}"
-        text = frame_taker(name, count, 0).replace("define internal", "define")
-        text = f'target triple = "{self.machine.triple}"\n{text}\n'
-        text += f"attributes #0 = {{ {ATTRIBUTES} }}\n"
-        image = link([native_of(self.machine).compile_object(text, self.machine)], [name])
+        image, offset = taker_image(self.machine, count)
         mapping, address = map_image(image)
         self._kept.append(mapping)
-        self._takers[count] = address + image.entries[name]
+        self._takers[count] = address + offset
 
     def seconds(self, loaded: Loaded, calls: int = 1) -> float:
         """What one call takes, of so many one after another. Raises the runtime's errors."""

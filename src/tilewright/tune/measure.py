@@ -21,47 +21,19 @@ from tilewright.schedule.trace import Trace
 from tilewright.strategy.rules import rule_of
 from tilewright.strategy.space import partial as completed
 from tilewright.strategy.space import point as schedule_of
-from tilewright.support.errors import CompileError, ScheduleError, TilewrightError
-from tilewright.support.record import record
+from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 from tilewright.tune.arrays import Array, elements
 from tilewright.tune.launcher import Code
-from tilewright.tune.load_gate import LoadGate
-from tilewright.tune.process import START, Ended, Late, Process
+from tilewright.tune.process import Assigned, Ended, Late, Process
 from tilewright.tune.samples import P, Verdict
-from tilewright.tune.worker import Compiled, Point, Setup, Timed
+from tilewright.tune.stand import ATTEMPTS, Duel, Outcome, Stand, gated, no_default
+from tilewright.tune.worker import Compiled, Point, Setup
 
 WINDOW = 8  # candidates between two looks at how fast the machine is
-RECENT = 1.0  # seconds for which such a look counts
-STEADY, UNSTEADY = 1.03, 1.15  # how far they may differ: then that is noise; then times are useless
-GRACE, MANY = 1.0, 200.0  # a candidate's time limit: seconds, and times the best so far
-ATTEMPTS = 2  # for a candidate whose worker ended: it may have been killed for something else
 KEPT = 64  # compiled candidates
 CONFIRMED = 2  # who may try to win finals, best first
 Arrays = Mapping[str, Array]
-
-
-@record
-class Outcome:
-    """Of one candidate.
-
-    status: "timed", "refused" (a primitive or a limit does: no error), "wrong", "crashed", "late"
-    (over its time limit) or "failed". seconds: raw samples of the call alone; compiled: seconds of
-    scheduling, lowering, emitting and LLVM; drift: by which factor the machine was slower meanwhile
-    than at its best; point: with all that its strategy decided, where it could be scheduled.
-    """
-
-    status: str
-    seconds: tuple[float, ...] = ()
-    compiled: float = 0.0
-    why: str = ""
-    drift: float = 1.0
-    point: Point = None
-
-    @property
-    def best(self) -> float:
-        """Its time: the least sample on the machine at its best; infinite where there is none."""
-        return min(self.seconds, default=math.inf) / self.drift
 
 
 class Final(NamedTuple):
@@ -112,16 +84,18 @@ class Bench:
             elements(buffer)
         self.func, self.machine, self.threads, self.limit = func, machine, threads, limit
         given = None if expected is None else dict(expected)
-        self._setup = Setup(func, str(machine), threads, dict(inputs or {}), given, cold, seed)
+        self.setup = Setup(func, str(machine), threads, dict(inputs or {}), given, cold, seed)
         self._own = [Process() for _ in range(workers)] if isinstance(workers, int) else []
-        self._processes = self._own if isinstance(workers, int) else list(workers)
-        self._gate = LoadGate(threads)
+        self._processes = [
+            Assigned(process, self.setup, None if n else self._begin)
+            for n, process in enumerate(self._own if isinstance(workers, int) else workers)
+        ]
+        self._stand = Stand(self._processes[0], func.name, gated(lambda: self.processes, threads))
         self._codes: dict[Any, Code] = {}
         self._seen: dict[str, Outcome] = {}  # by what the code does
         self._turns = seed
-        self._default: Code | None = None
-        self._best = self._fastest = math.inf  # of all candidates; of the default
-        self._now, self._looked = math.inf, -math.inf  # the default's last time, and when that was
+        self._best = math.inf  # of all candidates
+        self._is_stopped = False  # whether nothing more is to be compiled
 
     def __enter__(self) -> Bench:
         try:
@@ -144,45 +118,25 @@ class Bench:
         """The numbers of the workers' processes; the first one runs candidates."""
         return [p.number for p in self._processes if p.number]
 
+    @property
+    def lanes(self) -> int:
+        """Machines that run candidates at the same time."""
+        return 1
+
     def _prepare(self) -> None:
         """Compile the default, and let the first worker run it."""
-        first = self._surely("compile", None)
+        self._best = self._stand.begin(self._compiled_default())
+
+    def _compiled_default(self) -> Code:
+        first = self._stand.surely("compile", None)
         if first.code is None:
-            raise self._no_default(first.why)
+            raise no_default(self.func.name, first.why)
         self._keep(None, first.code)
-        self._surely("reference", first.code)
-        self._default = first.code
-        self._look()
-        self._best = self._fastest
+        return first.code
 
     def _begin(self, process: Process) -> None:
         """What a new first worker is told."""
-        if self._default is not None:
-            process.ask(START, "reference", self._default)
-
-    def _ask(self, process: Process, seconds: float, asked: str, *given: Any) -> Any:
-        """What a worker answers, of this bench's function. Raises as `Process.ask` does."""
-        self._take(process)
-        return process.ask(seconds, asked, *given)
-
-    def _take(self, process: Process) -> None:
-        """Let a worker work for this bench, whatever it did before."""
-        process.work_on(self._setup, self._begin if process is self._processes[0] else None)
-
-    def _no_default(self, why: str) -> CompileError:
-        return CompileError(
-            f"cannot measure '{self.func.name}'", f"its default schedule does not run: {why}"
-        )
-
-    def _surely(self, asked: str, *given: Any) -> Any:
-        """The first worker's answer to what has nothing to do with a candidate."""
-        why = ""
-        for _ in range(ATTEMPTS + 1):
-            try:
-                return self._ask(self._processes[0], START, asked, *given)
-            except (Ended, Late) as fault:
-                why = str(fault)
-        raise self._no_default(why)
+        self._stand.began(process)
 
     # ---- Many -------------------------------------------------------------------------------
 
@@ -214,28 +168,35 @@ class Bench:
         made = [Compiled("failed", None, 0.0)] * len(points)
         if len(self._processes) == 1:
             return [self._compiled(self._processes[0], p, partial) for p in points]
+        for thread in self._compiling(points, partial, made.__setitem__):
+            thread.join()
+        return made
+
+    def _compiling(
+        self, points: Sequence[Point], partial: bool, told: Callable[[int, Compiled], None]
+    ) -> list[Thread]:
+        """Threads that compile points, one for each worker, and tell what came of each."""
         left, lock = iter(range(len(points))), Lock()
 
         def numbers() -> Iterator[int]:
             while True:
                 with lock:
                     n = next(left, None)
-                if n is None:
+                if n is None or self._is_stopped:
                     return
                 yield n
 
-        def work(process: Process) -> None:
+        def work(process: Assigned) -> None:
             for n in numbers():
-                made[n] = self._compiled(process, points[n], partial)
+                told(n, self._compiled(process, points[n], partial))
 
+        self._is_stopped = False
         threads = [Thread(target=work, args=(p,), daemon=True) for p in self._processes]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
-        return made
+        return threads
 
-    def _compiled(self, process: Process, point: Point, partial: bool = False) -> Compiled:
+    def _compiled(self, process: Assigned, point: Point, partial: bool = False) -> Compiled:
         """What comes of compiling a point, whatever becomes of the worker."""
         began, why = time.perf_counter(), ""
         try:
@@ -245,7 +206,7 @@ class Bench:
             return Compiled("refused", None, seconds, f"{fault.what}: {fault.why}")
         for _ in range(ATTEMPTS):
             try:
-                return self._ask(process, self.limit, "compile", asked, partial)
+                return process.ask(self.limit, "compile", asked, partial)
             except Late:
                 told = f"compiling it takes more than {self.limit:g} s"
                 return Compiled("late", None, time.perf_counter() - began, told)
@@ -270,11 +231,7 @@ class Bench:
                 codes[one.code.digest] = one.code
         new = {d: code for d, code in codes.items() if d not in self._seen}
         if new:
-            found, steady = self._window(new)
-            if not steady:
-                limit = 1.5 * min(self._best, *(o.best for o in found.values()))
-                again = {d: new[d] for d, o in found.items() if o.seconds and o.best < limit}
-                found |= self._window(again)[0] if again else {}
+            found = self._stand.measure(new, self._best, self.limit)
             self._seen |= found
             self._best = min(self._best, *(o.best for o in found.values()))
         return [self._outcome(one) for one in made]
@@ -286,53 +243,6 @@ class Bench:
         ran = self._seen[made.code.digest]
         return Outcome(ran.status, ran.seconds, made.seconds, ran.why, ran.drift, made.point)
 
-    def _window(self, codes: Mapping[str, Code]) -> tuple[dict[str, Outcome], bool]:
-        """Time candidates one after another; was the machine as fast before as after?"""
-        self._gate.wait(self.processes)
-        if time.monotonic() - self._looked > RECENT:
-            self._look()
-        before, best = self._now, self._best
-        ran: dict[str, Timed] = {}
-        for digest, code in codes.items():
-            drift = self._now / self._fastest
-            ran[digest] = self._timed(code, best * drift)
-            best = min(best, min(ran[digest].seconds, default=math.inf) / drift)
-        after = self._look()
-        drift = max(1.0, math.sqrt(before * after) / self._fastest)
-        drift = drift if drift > STEADY else 1.0
-        outcomes = {d: Outcome(t.status, t.seconds, 0.0, t.why, drift) for d, t in ran.items()}
-        return outcomes, max(before, after) < UNSTEADY * min(before, after)
-
-    def _timed(self, code: Code, best: float) -> Timed:
-        """What comes of running code, whatever becomes of the worker."""
-        why, limit = "", min(self.limit, GRACE + MANY * best)
-        for _ in range(ATTEMPTS):
-            try:
-                self._start()
-                timed: Timed = self._ask(self._processes[0], limit, "time", code, best)
-                if timed.status == "wrong":  # it may have written to anything there
-                    self._processes[0].end()
-                return timed
-            except Late:
-                return Timed("late", (), f"running it takes more than {limit:.3g} s")
-            except Ended as fault:
-                why = f"while it ran, {fault}"
-            except TilewrightError as fault:
-                return Timed("failed", (), str(fault))
-        return Timed("crashed", (), why)
-
-    def _start(self) -> None:
-        """Have a first worker, so that what one takes to start counts for no candidate."""
-        self._take(self._processes[0])
-        if not self._processes[0].number:
-            self._surely("sentinel")
-
-    def _look(self) -> float:
-        """How fast the machine is: seconds of the default's kernel."""
-        self._now, self._looked = self._surely("sentinel"), time.monotonic()
-        self._fastest = min(self._fastest, self._now)
-        return self._now
-
     # ---- Two --------------------------------------------------------------------------------
 
     def duel(self, a: Point, b: Point, seconds: float, p: float = P) -> Verdict:
@@ -341,9 +251,7 @@ class Bench:
         compiled, or is wrong, loses."""
         return self._duel(a, b, seconds, p)[0]
 
-    def _duel(
-        self, a: Point, b: Point, seconds: float, p: float
-    ) -> tuple[Verdict, tuple[float, ...], tuple[float, ...]]:
+    def _duel(self, a: Point, b: Point, seconds: float, p: float) -> Duel:
         codes: list[Code] = []
         for name, other, point in (("a", "b", a), ("b", "a", b)):
             code, why = self._code(point)
@@ -352,23 +260,11 @@ class Bench:
                 return Verdict(ratio, ratio, ratio, other, why=f"{name}: {why}"), (), ()
             codes.append(code)
         self._turns += 1
-        why = ""
-        for _ in range(ATTEMPTS):
-            try:
-                self._start()
-                self._gate.wait(self.processes)
-                limit = seconds + self.limit
-                asked = tuple(codes), seconds, p, self._turns
-                return self._ask(self._processes[0], limit, "duel", *asked)
-            except Ended as fault:
-                why = str(fault)
-            except Late as fault:
-                why = str(fault)
-                break
-            except TilewrightError as fault:
-                why = str(fault)
-                break
-        return Verdict(math.nan, 0.0, math.inf, "", why=why), (), ()
+        return self._between((codes[0], codes[1]), seconds, p)
+
+    def _between(self, codes: tuple[Code, Code], seconds: float, p: float) -> Duel:
+        """What comes of a duel of code."""
+        return self._stand.duel(codes, seconds, p, self._turns, self.limit)
 
     def finals(self, points: Sequence[Point], seconds: float) -> list[Final]:
         """Finalists, the winner first, then by what they take; the default is among them.
@@ -381,8 +277,8 @@ class Bench:
         each = seconds / (len(rivals) + CONFIRMED)
         own: tuple[float, ...] = ()
         found: list[Final] = []
-        for point in rivals:
-            verdict, ours, theirs = self._duel(None, point, each, P / len(rivals))
+        duels = self._duels(rivals, each, P / max(1, len(rivals)))
+        for point, (verdict, ours, theirs) in zip(rivals, duels, strict=True):
             own += ours
             status = "timed" if theirs else "failed"
             found.append(Final(point, Outcome(status, theirs, why=verdict.why), verdict))
@@ -395,6 +291,10 @@ class Bench:
             if verdict.decided == "b":
                 return [confirmed, *found[:n], *found[n + 1 :], default]
         return [default, *found]
+
+    def _duels(self, points: Sequence[Point], seconds: float, p: float) -> list[Duel]:
+        """Each beside the default, for so many seconds."""
+        return [self._duel(None, point, seconds, p) for point in points]
 
     # ---- Code -------------------------------------------------------------------------------
 

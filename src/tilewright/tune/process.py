@@ -146,6 +146,30 @@ class Process:
         os.close(self._said)
 
 
+class Assigned:
+    """A worker as somebody sees who shares it with others: whenever it is asked, it works on what
+    this one is about. first, begin: see `Process.work_on`."""
+
+    def __init__(
+        self, process: Process, first: Any, begin: Callable[[Process], None] | None = None
+    ) -> None:
+        self.process, self._work = process, (first, begin)
+
+    @property
+    def number(self) -> int:
+        """See `Process.number`."""
+        return self.process.number
+
+    def ask(self, seconds: float, asked: str, *given: Any) -> Any:
+        """See `Process.ask`."""
+        self.process.work_on(*self._work)
+        return self.process.ask(seconds, asked, *given)
+
+    def end(self) -> None:
+        """See `Process.end`."""
+        self.process.end()
+
+
 def _nothing(process: Process) -> None:
     """What is asked first of a worker that needs nothing more."""
 

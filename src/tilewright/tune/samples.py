@@ -129,6 +129,11 @@ class SequentialTest:
         self._looks = 0
         self._next = FIRST
 
+    @property
+    def wanted(self) -> int:
+        """Rounds until it looks at them."""
+        return max(1, self._next - len(self.values))
+
     def add(self, value: float) -> bool:
         """Take the log-ratio of one more round; says whether it was time for a look."""
         self.values.append(value)

@@ -28,12 +28,14 @@ from tilewright.target.target import Target
 from tilewright.tune.database import Database
 from tilewright.tune.explore import Descent
 from tilewright.tune.ledger import Ledger
-from tilewright.tune.measure import Arrays, Bench, Outcome
+from tilewright.tune.measure import Arrays, Bench
 from tilewright.tune.records import OK, Champion, Trial
 from tilewright.tune.sources import Bandit, Family, Point, Ruled, Sketched, Source, Suggested
+from tilewright.tune.stand import Outcome
 from tilewright.tune.workload import Workload, workload
 
 BATCH = 6  # candidates between two decisions of what to measure next
+EACH = 12  # the same for each device, where there are several: their last ones end apart
 FINALISTS = 4  # that are measured beside the default at the end
 FINALS = 0.2  # part of the seconds that is for them, at most MOST
 MOST = 8.0  # seconds
@@ -87,6 +89,8 @@ class Search:
         self.timed: list[tuple[float, Point]] = []
         self.default = decisions(default(func, machine, threads))
         self.bandit = Bandit(self._sources(seed))
+        # Of one function as many as keep all devices busy, though they end at different times.
+        self.batch = BATCH if bench.lanes == 1 else EACH * bench.lanes
 
     def _sources(self, seed: int) -> list[Source]:
         found: list[Source] = []
@@ -108,8 +112,10 @@ class Search:
         found.append(Family(self.func, self.machine, self.threads, Random(seed)))
         return found
 
-    def step(self, trials: int = BATCH) -> int:
-        """Measure the next candidates; gives how many there were, 0 where nobody has any."""
+    def step(self, trials: int | None = None) -> int:
+        """Measure the next candidates, at most so many and a batch; gives how many there were, 0
+        where nobody has any."""
+        trials = self.batch if trials is None else min(trials, self.batch)
         for source in self.bandit.order():
             if points := source.propose(trials):
                 self._measure(source, points)
@@ -120,13 +126,15 @@ class Search:
     def _measure(self, source: Source, points: Sequence[Point]) -> None:
         """Measure points, which may leave decisions to their strategy; what is told and recorded
         says all of them."""
-        outcomes: list[Outcome] = []
+        outcomes: dict[int, Outcome] = {}
         try:
-            self.bench.measure(points, lambda _, outcome: outcomes.append(outcome), partial=True)
+            self.bench.measure(points, outcomes.__setitem__, partial=True)
         finally:  # an interrupt loses nothing that was measured
-            whole = [o.point or p for p, o in zip(points, outcomes, strict=False)]
-            self._note(source, whole, outcomes)
-            self._record(whole, outcomes)
+            order = sorted(outcomes)
+            told = [outcomes[n] for n in order]
+            whole = [outcomes[n].point or points[n] for n in order]
+            self._note(source, whole, told)
+            self._record(whole, told)
 
     def _note(self, source: Source, points: Sequence[Point], outcomes: Sequence[Outcome]) -> None:
         improved, took = list[bool](), [o.best for o in outcomes]
@@ -202,8 +210,8 @@ def tune_function(
         search = Search(func, machine, threads, bench, database, seed)
         try:
             while time.monotonic() - began < seconds - reserved:
-                left = BATCH if trials is None else min(BATCH, trials - search.trials)
-                if left <= 0 or not search.step(left):
+                left = None if trials is None else trials - search.trials
+                if (left is not None and left <= 0) or not search.step(left):
                     break
                 progress(search)
         except KeyboardInterrupt:

@@ -20,8 +20,11 @@ from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
 from tilewright.support.errors import TilewrightError
 from tilewright.support.record import record
+from tilewright.target.processors import host_cores
 from tilewright.target.target import Target
 from tilewright.tune.effects import Effect, effects
+from tilewright.tune.farm.bench import FarmBench
+from tilewright.tune.farm.farm import Deserted, Farm
 from tilewright.tune.ledger import Ledger
 from tilewright.tune.measure import Bench
 from tilewright.tune.process import Process
@@ -147,6 +150,7 @@ class Campaign:
         machine, threads: for which.
         ledger: where trials and champions go, and what is known comes from.
         seed: of arrays and candidates.
+        farm: the devices that measure; None: this machine.
     """
 
     def __init__(
@@ -156,8 +160,9 @@ class Campaign:
         threads: int,
         ledger: Ledger | None = None,
         seed: int = 0,
+        farm: Farm | None = None,
     ) -> None:
-        self.machine, self.threads, self.seed = machine, threads, seed
+        self.machine, self.threads, self.seed, self.farm = machine, threads, seed, farm
         self.ledger = ledger or Ledger()
         self.standings = [Standing(t) for t in tasks]
         for s in self.standings:
@@ -166,7 +171,8 @@ class Campaign:
                 s.best /= max(1.0, s.known.ratio)
         self.is_interrupted = False
         self.began = time.monotonic()
-        self._workers = [Process() for _ in range(WORKERS)]  # of all tasks, one after another
+        compiling = WORKERS if farm is None else host_cores()
+        self._workers = [Process() for _ in range(compiling)]  # of all tasks, one after another
 
     @property
     def trials(self) -> int:
@@ -181,7 +187,8 @@ class Campaign:
     ) -> None:
         """Tune for so many seconds, or so many trials if these are fewer. An interrupt ends it
         after what was just measured met the default; a second one at once. progress: told after
-        each batch whose it was."""
+        each batch whose it was. Raises `Deserted` when no device of the farm is left: what was
+        found till then is in the ledger."""
         self.began = time.monotonic()
         end = self.began + seconds
         many = self._of_note()  # all of them get a turn, if that can be
@@ -201,8 +208,11 @@ class Campaign:
         except KeyboardInterrupt:
             self.is_interrupted = True
         finally:
-            for process in self._workers:
-                process.end()
+            self._end_workers()
+
+    def _end_workers(self) -> None:
+        for process in self._workers:
+            process.end()
 
     def _of_note(self) -> int:
         """How many tasks belong to the first round; one at least."""
@@ -223,6 +233,8 @@ class Campaign:
                 self.is_interrupted = True
             left = 0.0 if self.is_interrupted else end - time.monotonic()
             self._decide(standing, search, max(DECIDING * seconds, left))
+        except Deserted:
+            raise
         except TilewrightError as fault:
             standing.is_over, standing.why = True, str(fault).split("\n")[0]
         standing.note(before, max(1e-3, time.monotonic() - began))
@@ -238,7 +250,7 @@ class Campaign:
         """Measure candidates till then, or so many; one batch at least."""
         last = search.trials + trials
         while not standing.is_over and search.trials < last:
-            standing.is_over = not search.step(int(min(BATCH, last - search.trials)))
+            standing.is_over = not search.step(int(min(search.batch, last - search.trials)))
             progress(standing)
             if time.monotonic() >= end:
                 break
@@ -258,11 +270,36 @@ class Campaign:
     def _search(self, standing: Standing) -> Search:
         """The task's search, on a bench of its own with the workers of all."""
         if standing.search is None:
-            own = standing.task.func, self.machine, self.threads
-            bench = Bench(*own, workers=self._workers, seed=self.seed).__enter__()
-            standing.seen = bench.measure([None])[0].best
-            standing.search = Search(*own, bench, self.ledger, self.seed)
+            func = standing.task.func
+            bench = self._bench(func).__enter__()
+            seen = bench.measure([None])[0].best
+            standing.seen = min(standing.seen or math.inf, seen)
+            own = func, self.machine, self.threads, bench, self.ledger, self.seed
+            standing.search = Search(*own)
         return standing.search
+
+    def _bench(self, func: Func) -> Bench:
+        """What measures a function."""
+        asked = func, self.machine, self.threads
+        if self.farm is None:
+            return Bench(*asked, workers=self._workers, seed=self.seed)
+        return FarmBench(*asked, self.farm, workers=self._workers, seed=self.seed)
+
+    def profile(self) -> None:
+        """Have the defaults measured, where nobody knows yet what they take: the tasks' seconds
+        then are those. Raises `Deserted`."""
+        for s in self.standings:
+            try:
+                with self._bench(s.task.func) as bench:
+                    s.seen = bench.measure([None])[0].best
+            except Deserted:
+                self._end_workers()
+                raise
+            except TilewrightError as fault:
+                s.is_over, s.why = True, str(fault).split("\n")[0]
+                continue
+            s.task = replace(s.task, seconds=s.seen)
+            s.best = s.seen / (1.0 if s.known is None else max(1.0, s.known.ratio))
 
     def found(self) -> list[Found]:
         """What became of each task, in their order."""

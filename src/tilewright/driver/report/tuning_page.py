@@ -35,19 +35,19 @@ MATTERED = (
 
 
 def tuning_page(
-    name: str, told: str, rows: Sequence[TaskRow], seconds: float, machine: Roofline
+    name: str, told: str, rows: Sequence[TaskRow], seconds: float, machine: Roofline | None
 ) -> str:
     """The page. told: what came of it all; rows: in the order in which they are shown; seconds: of
-    the run."""
+    the run; machine: its roofs, None for one that is not here."""
     tried = [row for row in rows if row.course]
     parts = [
         f"<h2>A call</h2>\n<p>{escape(CALL)}</p>",
         _wide(_call(rows, seconds)),
-        f"<h2>Roofline</h2>\n<p>{escape(MOVES)}</p>",
-        _wide(roofline_moves(_moves(rows), machine)),
-        "<h2>Tasks</h2>",
-        _wide(_tasks(rows)),
     ]
+    if machine is not None:
+        parts.append(f"<h2>Roofline</h2>\n<p>{escape(MOVES)}</p>")
+        parts.append(_wide(roofline_moves(_moves(rows), machine)))
+    parts += ["<h2>Tasks</h2>", _wide(_tasks(rows))]
     if tried:
         parts.append(f"<h2>What mattered</h2>\n<p>{escape(MATTERED)}</p>")
     parts += [_task(row, seconds) for row in tried[:SHOWN]]

@@ -1,0 +1,1 @@
+"""The farm: candidates measured on other machines, by Ray or by SSH."""
