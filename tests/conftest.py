@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 import sys
@@ -44,12 +43,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left)
         gone = set(left)
         items[:] = [item for item in items if item not in gone]
-
-
-def pytest_collection_finish() -> None:
-    """What collecting has made, a million objects, stays: each collection of garbage would visit
-    it again."""
-    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
