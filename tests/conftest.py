@@ -14,7 +14,7 @@ import pytest
 from tests.sampling import left_out
 
 T = TypeVar("T")
-PART = 3  # one of so many draws or settings of long tests is tried, unless --long asks for all
+PART = 3  # one of so many draws, settings or cases is tried, unless --long asks for all
 # Each process of `-n auto` imports PyTorch and compiles models: some two gigabytes.
 MOST_PROCESSES = 8
 _numbers = itertools.count()
