@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 import sys
@@ -15,7 +14,7 @@ import pytest
 from tests.sampling import left_out
 
 T = TypeVar("T")
-PART = 3  # one of so many draws or settings of long tests is tried, unless --long asks for all
+PART = 3  # one of so many draws, settings or cases is tried, unless --long asks for all
 # Each process of `-n auto` imports PyTorch and compiles models: some two gigabytes.
 MOST_PROCESSES = 8
 _numbers = itertools.count()
@@ -44,12 +43,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left)
         gone = set(left)
         items[:] = [item for item in items if item not in gone]
-
-
-def pytest_collection_finish() -> None:
-    """What collecting has made, a million objects, stays: each collection of garbage would visit
-    it again."""
-    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
