@@ -105,25 +105,6 @@ def test_options_are_as_they_were_for_others() -> None:
     assert plain(COPY) == before
 
 
-def test_options_that_are_kept_are_set_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, switched = plain(COPY), list[tuple[tuple[str, ...], int]]()
-    switch = llvm_library._switch
-    monkeypatch.setattr(
-        llvm_library, "_switch", lambda names, on: switched.append((names, on)) or switch(names, on)
-    )
-    alone = llvm_compile.compile_object(COPY, X86)
-    chosen = llvm_compile.LEFT_OUT["x86_64"]
-    assert [s for s in switched if s[0]] == [(chosen, 1), (chosen, 0)]
-    switched.clear()
-    with llvm_library.options_kept():
-        assert [llvm_compile.compile_object(COPY, X86) for _ in range(2)] == [alone, alone]
-        with llvm_library.options(["disable-lsr"]):  # others are off for who wants this one alone
-            assert [s for s in switched if s[0]][-2:] == [(chosen, 0), (("disable-lsr",), 1)]
-    assert [s for s in switched if s[0]][-1] == (("disable-lsr",), 0)
-    assert sum(on for names, on in switched if names) == 2
-    assert plain(COPY) == before
-
-
 def test_threads_give_the_same_code_to_the_bit() -> None:
     expected = llvm_compile.compile_object(COPY, X86)
     with ThreadPoolExecutor(4) as threads:

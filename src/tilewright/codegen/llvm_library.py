@@ -56,20 +56,20 @@ def translated(
 _options = threading.Condition()
 _on: tuple[str, ...] = ()
 _users = 0
-_keepers = 0
 
 
 @contextmanager
 def options(names: Sequence[str]) -> Generator[None]:
     """Code that is generated inside is so under these options of LLVM (those of a switch: "x" for
     "-x"). Threads that ask for the same ones are inside together; others wait, and whoever uses
-    llvmlite finds the options off, once nobody has `options_kept`."""
-    global _users
+    llvmlite finds the options off."""
+    global _on, _users
     asked = tuple(names)
     with _options:
         _options.wait_for(lambda: not _users or _on == asked)
-        if _on != asked:
-            _set(asked)
+        if not _users:
+            _on = asked
+            _switch(asked, 1)
         _users += 1
     try:
         yield
@@ -77,33 +77,8 @@ def options(names: Sequence[str]) -> Generator[None]:
         with _options:
             _users -= 1
             if not _users:
-                _set(_on if _keepers else ())
+                _switch(asked, 0)
                 _options.notify_all()
-
-
-@contextmanager
-def options_kept() -> Generator[None]:
-    """What `options` sets inside stays set until the end: LLVM looks through its thousands of
-    options for each that is set, which takes a fiftieth of its time for a batch of kernels."""
-    global _keepers
-    with _options:
-        _keepers += 1
-    try:
-        yield
-    finally:
-        with _options:
-            _keepers -= 1
-            if not _keepers and not _users:
-                _set(())
-
-
-def _set(names: tuple[str, ...]) -> None:
-    """Let these options be on, and no others of ours."""
-    global _on
-    if names != _on:
-        _switch(_on, 0)
-        _switch(names, 1)
-        _on = names
 
 
 def _switch(names: Sequence[str], on: int) -> None:

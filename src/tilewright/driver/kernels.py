@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.backend.backend import backend_of, native_of
 from tilewright.codegen.llvm import Emitted, Entry, Module, joined
-from tilewright.codegen.llvm_library import options_kept
 from tilewright.codegen.objects import EMPTY, Object, part, read
 from tilewright.driver.observe import Watch
 from tilewright.driver.stages import Observer, Stages
@@ -319,7 +318,7 @@ class Work:
         self._translators: list[threading.Thread] = []
         self._first: dict[str, int] = {}  # the job that a content was written for
         self._again: list[tuple[int, Written]] = []
-        self._turns = contextlib.ExitStack()  # and LLVM's options
+        self._turns = contextlib.ExitStack()
         self._announced: list[Kernel | None] = []  # kernels whose code is not there yet
 
     def add(self, job: Job) -> None:
@@ -466,7 +465,6 @@ class Work:
                     self._pending -= sum(len(one) for _, one in batch)
 
     def __enter__(self) -> Work:
-        self._turns.enter_context(options_kept())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
