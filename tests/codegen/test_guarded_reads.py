@@ -17,6 +17,11 @@ def choice(A: f32[16], B: f32[16], Y: f32[16]):
     for i in vectorize(0, 16):
         Y[i] = select({cond}, A[i] * 2.0, B[i])
 """
+SHARED = """
+def shared(A: f32[40], Y: f32[16], n: i64):
+    for i in vectorize(0, 16):
+        Y[i] = select(Y[i] > 1.0, A[{place} + n], 0.0)
+"""
 GELU = """
 def vectors(A: f32[384], Y: f32[384]):
     for i in unroll(0, 24):
@@ -43,6 +48,26 @@ def test_what_a_condition_reads_needs_no_mask(cond: str, guarded: int) -> None:
     interp.run(func, a, b, want)
     np.testing.assert_array_equal(found, want)
     assert 0 < np.isin(found, b).sum() < 16
+
+
+@pytest.mark.parametrize(
+    "place, gathered", [("i // 2", False), ("i // 4 * 9", False), ("i // 8", True)]
+)
+def test_elements_that_lanes_share_are_read_where_one_of_them_is_on(
+    place: str, gathered: bool
+) -> None:
+    """Up to four lanes of an element: then their masks are put together."""
+    func = parse_func(SHARED.format(place=place))
+    assert ("llvm.masked.gather" in emit(func, AVX512).text) == gathered
+    rng = np.random.default_rng(5)
+    for part in (0.1, 0.5, 0.9):
+        a, on = rng.uniform(2, 3, 40), rng.uniform(size=16) < part
+        a, found = a.astype(np.float32), np.where(on, 2, 0).astype(np.float32)
+        want = found.copy()
+        inprocess.run(func, a, found, symbols={"n": 3})
+        interp.run(func, a, want, symbols={"n": 3})
+        np.testing.assert_array_equal(found, want)
+        assert np.count_nonzero(found) == on.sum()
 
 
 def test_gelu_is_one_call_for_each_vector() -> None:

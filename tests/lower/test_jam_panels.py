@@ -127,6 +127,13 @@ TILES = (
     .replace("p * 2", "q // ((n + 5) // 6) * 2")
     .replace("o * 6", "q % ((n + 5) // 6) * 6")
 )
+TILES_OF_BATCHES = (
+    BATCHES.replace("parallel(0, b * 5)", "parallel(0, b * ((n + 5) // 6 * 5))")
+    .replace("        for o in serial(0, (n + 5) // 6):\n", "")
+    .replace("q % 5 * 2", "q // ((n + 5) // 6) % 5 * 2")
+    .replace("q // 5, ", "q // ((n + 5) // 6) // 5, ")
+    .replace("o * 6", "q % ((n + 5) // 6) * 6")
+)
 
 
 def test_three_rounds_take_three_vectors_of_panels_of_two() -> None:
@@ -167,6 +174,17 @@ def test_panels_of_tiles_are_jammed() -> None:
     text = print_func(narrowed(TILES))
     panel = "q // ((n + 5) // 6)"
     assert f"{panel} % 3 + i64({panel} >= 3) * 3 == 0" in text and text.count("for u") == 6
+
+
+def test_panels_of_tiles_of_batches_are_jammed() -> None:
+    func = parse_func(TILES_OF_BATCHES)
+    made = narrow_tails(func)
+    verify(made, "loops")
+    text, panel = print_func(made), "q // ((n + 5) // 6) % 5"
+    assert f"{panel} % 3 + i64({panel} >= 3) * 3 == 0" in text and text.count("for u") == 6
+    for n in (1, 3, 4, 5, 8):
+        same_meaning(func, made, b=2, n=n)
+        same_meaning(func, simplify(partition_loops(made)), b=2, n=n)
 
 
 @pytest.mark.parametrize("part", ["q % 5", "q // (n + 1)", "q % ((n + 5) // 6) + q"])

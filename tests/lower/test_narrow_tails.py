@@ -315,6 +315,8 @@ def test_a_tile_that_is_left_over_alone() -> None:
     one of four; where panels are jammed, narrower tiles wait no longer."""
     assert [covers(6, 2, alone=True)[r][0] for r in range(1, 6)] == [(4,)] * 4 + [(5,)]
     assert [covers(6, 2)[r][0] for r in range(1, 6)] == [(1,), (2,), (4,), (4,), (4, 1)]
+    regrouped = covers(6, 2, regrouped=3)
+    assert [regrouped[r][0] for r in range(1, 6)] == [(1,), (2,), (3,), (4,), (3, 2)]
 
 
 @pytest.mark.parametrize(("wide", "sums"), [(14, 2), (7, 4), (9, 3), (28, 1)])
