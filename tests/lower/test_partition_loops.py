@@ -42,6 +42,22 @@ def scale(A: f32[60], B: f32[60]):
     )
 
 
+BLOCKS = """
+def blocks(A: f32[32], B: f32[32]):
+    for o in serial(0, 2):
+        for t in serial(0, 2):
+            for i in unroll(0, 12):
+                if o * 24 + t * 12 + i < 32:
+                    B[o * 24 + t * 12 + i] = A[o * 24 + t * 12 + i] * 2.0
+"""
+
+
+def test_a_last_block_without_a_whole_tile_is_a_part_of_one() -> None:
+    made = print_func(partitioned(BLOCKS))
+    assert "if i < 8:" in made
+    assert made.count("serial") == 1
+
+
 CHUNKS = """
 def chunks(A: f32[84], B: f32[84]):
     for chunk in parallel(0, 4):

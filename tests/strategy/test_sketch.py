@@ -135,6 +135,33 @@ def normalised():
     return te.func("f", [x], [y]), reference
 
 
+def compared():
+    """Position and shift walk one dimension of an operand whose copies may lie in another order."""
+    x, y = te.placeholder((5, 6, 20), "f32", "x"), te.placeholder((5, 6, 27), "f32", "y")
+    k = te.reduce_axis((0, 5), "k")
+    z = te.compute((8, 6, 20), lambda d, i, j: te.sum(x[k, i, j] * y[k, i, j + 7 - d], k), name="z")
+
+    def reference(x, y):
+        near = np.lib.stride_tricks.sliding_window_view(y.astype(np.float64), 20, 2)[:, :, ::-1]
+        return np.einsum("kij,kidj->dij", x, near)
+
+    return te.func("f", [x, y], [z]), reference
+
+
+def filtered_twice():
+    """A filter along one axis, another along the next: the first makes what the second needs."""
+    x, w = te.placeholder((12, 10, 21), "f32", "x"), te.placeholder((3,), "f32", "w")
+    a, b = (te.reduce_axis((0, 3), n) for n in "ab")
+    p = te.compute((12, 8, 21), lambda i, j, k: te.sum(x[i, j + a, k] * w[a], a), name="p")
+    q = te.compute((12, 8, 19), lambda i, j, k: te.sum(p[i, j, k + b] * w[b], b), name="q")
+
+    def reference(x, w):
+        view, w = np.lib.stride_tricks.sliding_window_view, w.astype(np.float64)
+        return view(view(x.astype(np.float64), 3, 1) @ w, 3, 2) @ w
+
+    return te.func("f", [x, w], [q]), reference
+
+
 def strided_pairs():
     """Operands whose parts lie between one another, and two results of their own blocks."""
     x, y = te.placeholder((9, 12, 2), "f32", "x"), te.placeholder((12, 21, 2), "f32", "y")
@@ -193,6 +220,8 @@ CASES = {
     "normalised": normalised,
     "strided pairs": strided_pairs,
     "padded": padded,
+    "compared": compared,
+    "filtered twice": filtered_twice,
 }
 
 
@@ -227,7 +256,7 @@ def named(own, row):
 def test_every_point_computes_the_same(case, draws):
     func, reference = CASES[case]()
     found = plans(func, CPU, 2)
-    assert len(found) == {"padded": 2, "normalised": 2}.get(case, 1)
+    assert len(found) == {"padded": 2, "normalised": 2, "filtered twice": 2}.get(case, 1)
     drawn = [(p, r) for p in found for r in (p.pick, *p.draw(draws(5), np.random.default_rng(3)))]
     for seed, (own, row) in enumerate(drawn):
         made = partial(func, CPU, 2, named(own, row))

@@ -90,8 +90,8 @@ class Tuning:
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write one HTML page, which needs nothing else: the fastest schedules against seconds,
         tasks before and after below the machine's roofs, and which decisions mattered. Finding out
-        the roofs takes about half a second; those of a machine that is not here are left out. Returns the path. Raises WriteFault where it cannot be
-        written."""
+        the roofs takes about half a second; those of a machine that is not here are left out.
+        Returns the path. Raises WriteFault where it cannot be written."""
         target = Path(path)
         told = f"{self.target}. {self.total}"
         roofline = None if self.executable is None else self.executable.roofline()

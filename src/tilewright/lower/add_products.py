@@ -38,7 +38,11 @@ def _in_loops(s: Any, counts: dict[Var, int]) -> Any:
         return s if value is s.value else s.replace(value=value)
     if isinstance(s, For):
         counts = {**counts, s.var: max(1, estimate(s.extent))}
-    return s.map_children(lambda c: _in_loops(c, counts) if isinstance(c, Stmt) else c)
+
+    def go(c: Any) -> Any:
+        return _in_loops(c, counts) if isinstance(c, Stmt) else c
+
+    return s.map_children(go)
 
 
 def _added(s: Store, counts: dict[Var, int]) -> Expr:
@@ -79,7 +83,7 @@ def _factors(e: Expr) -> list[Expr]:
 def _in_order(product: Expr, counts: dict[Var, int]) -> Expr:
     """A product whose factors are multiplied pair by pair, the pair first that has fewest values
     in the loops; itself where it has that order."""
-    factors = _factors(product)
+    factors: list[Expr] = _factors(product)
     if len(factors) < 3:
         return product
     if isinstance(product, Binary) and len(factors) == 3:
@@ -89,11 +93,9 @@ def _in_order(product: Expr, counts: dict[Var, int]) -> Expr:
             return product
     while len(factors) > 1:
         pairs = combinations(range(len(factors)), 2)
-        i, j = min(
-            pairs, key=lambda p: _values(Binary(BinaryOp.mul, factors[p[0]], factors[p[1]]), counts)
-        )
-        made = Binary(BinaryOp.mul, factors[i], factors[j])
-        factors = [f for n, f in enumerate(factors) if n not in (i, j)] + [made]
+        made = [(Binary(BinaryOp.mul, factors[i], factors[j]), i, j) for i, j in pairs]
+        first, i, j = min(made, key=lambda found: _values(found[0], counts))
+        factors = [*(f for n, f in enumerate(factors) if n not in (i, j)), first]
     return factors[0]
 
 

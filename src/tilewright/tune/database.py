@@ -149,8 +149,8 @@ class Database:
         query = f"""SELECT {columns}, verified, made_at {CHAMPIONS}
             ORDER BY workload.key, line, threads, made_at, build.key"""
         found: list[Crowned] = []
-        for key, text, line, threads, build, point, *told in self._read(query, ()):
-            seconds, ratio, low, high, verified, made_at = told
+        for key, text, line, threads, build, point, *rest in self._read(query, ()):
+            seconds, ratio, low, high, verified, made_at = rest
             won = Champion(self._point(point), seconds, ratio, low, high, bool(verified), made_at)
             found.append(Crowned(key, text, line, threads, build, won))
         return found

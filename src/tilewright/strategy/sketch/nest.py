@@ -116,30 +116,33 @@ class Nest:
         """Is a copy of an operand one with a dimension for each axis that it uses?"""
         return self.is_alone(number) and self.reads[number].is_permuted
 
-    def turned(self, number: int, lane: int) -> tuple[int, ...] | None:
+    def transposed(self, number: int, lane: int) -> tuple[int, ...] | None:
         """In which order of its dimensions an operand's buffer would be walked as the axes are, the
         one along which vectors run last; None where no copy has that order, or it has it."""
         own = [a for a in self.reads if a.buffer == self.reads[number].buffer]
         if any(a.guarded or None in a.moves for a in own):
             return None
-        along = {d for a in own for d, m in enumerate(a.moves) if m is not None and m[lane]}
+        if len(own) == 1 and _touched(self.extents, own[0]) < prod(own[0].sizes):
+            return None  # of a part of a buffer the copy's loops are not plain
+        walking = [_walking(own, d) for d in range(len(own[0].sizes))]
+        along = [d for d, axes in enumerate(walking) if lane in axes]
         if len(along) > 1:
             return None
-        axes = range(len(self.extents))
-
-        def place(d: int) -> tuple[bool, int]:
-            walking = [
-                n for n in axes if any(m is not None and m[n] for m in (a.moves[d] for a in own))
-            ]
-            return d in along, min(walking, default=len(self.extents))
-
-        order = tuple(sorted(range(len(own[0].sizes)), key=place))
+        last = len(self.extents)
+        keys = [(d in along, min(axes, default=last)) for d, axes in enumerate(walking)]
+        order = tuple(sorted(range(len(keys)), key=keys.__getitem__))
         return None if order == tuple(range(len(order))) else order
 
     @property
     def instances(self) -> int:
         """How often the block runs."""
         return prod(self.extents)
+
+
+def _walking(reads: Sequence[Access], dimension: int) -> list[int]:
+    """The axes that walk a dimension of a buffer that several operands share."""
+    moves = [a.moves[dimension] or () for a in reads]
+    return [n for n in range(len(reads[0].uses)) if any(m[n] for m in moves if m)]
 
 
 def bytes_of(nests: Sequence[Nest]) -> int:

@@ -281,7 +281,7 @@ class Tiles:
             return False
         if own.is_by_axes(number):
             return True
-        several = (own.turned(number, d) for d in range(len(own.extents)))
+        several = (own.transposed(number, d) for d in range(len(own.extents)))
         return own.first_read(number) == number and any(several)
 
     def is_legal(self, columns: prior.Columns) -> np.ndarray:
@@ -309,7 +309,7 @@ class Tiles:
         legal &= prior.code(own, loops, self.lanes, columns) <= CODE
         for number in range(len(own.reads)):
             if self._may_be_packed(number) and not own.is_by_axes(number):
-                known = [own.turned(number, d) is not None for d in range(len(own.extents))]
+                known = [own.transposed(number, d) is not None for d in range(len(own.extents))]
                 legal &= (columns[f"pack_{number}"] == 0) | np.asarray(known)[lane]
         return legal & self._unrolls(columns)
 
@@ -367,13 +367,13 @@ class Tiles:
         own, lane = self.nest, at["lane"]
         for number, access in enumerate(own.reads):
             told = schedule, own.name, access.buffer.name
-            order = own.turned(number, lane)
+            order = own.transposed(number, lane)
             if not at[f"pack_{number}"]:
                 continue
             if own.is_by_axes(number):
                 copy_in_order(*told, lane, self.target, self.threads)
             elif order is not None:
-                copy_turned(*told, order, self.target, self.threads)
+                copy_permuted(*told, order, self.target, self.threads)
 
     def apply(self, schedule: Schedule, at: dict[str, int], around: Sequence[str]) -> None:
         """Do what was decided, inside the loops `around`."""
@@ -518,7 +518,7 @@ def _last(walked: tuple[int, ...], last: int) -> list[int]:
     return [*(d for d in walked if d != last), last]
 
 
-def parallel_loops(schedule: Schedule, loops: list[str]) -> None:
+def parallel_loops(schedule: Schedule, loops: Sequence[str]) -> None:
     """Share nested loops out to threads, as one."""
     there = present(loops)
     if there:
@@ -546,7 +546,7 @@ def copy_in_order(
     stream(schedule, copy, target, threads)
 
 
-def copy_turned(
+def copy_permuted(
     schedule: Schedule,
     name: str,
     buffer: str,
