@@ -28,10 +28,13 @@ ROW, RANGE, UNKNOWN = 0.03, 0.01, 0.01  # what a row, a range and an unknown eff
 MOST_ROWS, MOST_TAKEN = 6, 2  # of a family on a class of machines; decisions that a row takes
 DRAWS, P = 2000, 0.05  # of the bootstrap; how often its interval may be wrong
 ROUNDS = 4  # of measuring what rows bring, after which others may come up
+CANDIDATES = 12  # for what a row decides
+ENDS = 6  # of the ranges of a trait
 BEAM = 4  # ranges of one trait to which one of another is added
 FEWEST = 2  # workloads that a row has to be seen to help
 
 Taken = tuple[tuple[str, Plain], ...]
+Scored = tuple[float, dict[str, Range], Taken]  # a row: what it is worth, for which, what it takes
 
 
 @record
@@ -154,9 +157,7 @@ def induced(own: Sequence[Example], build: str = "", harm: float = HARM) -> list
     left = [*own]
     candidates = takes(own)
     while len(rows) < MOST_ROWS and left:
-        of = _Left(left)
-        scored = [of.best(taken, harm) for taken in candidates]
-        score, where, taken = max(scored, key=lambda best: best[0], default=(0.0, {}, ()))
+        score, where, taken = _Left(left).best(candidates, harm)
         if score <= 0:
             break
         row = Row(left[0].role, left[0].machine_class, where, dict(taken))
@@ -178,17 +179,20 @@ def _by_workload(row: Row, matched: Iterable[Example]) -> list[float]:
 
 
 def takes(own: Iterable[Example]) -> list[Taken]:
-    """What rows might decide: each difference to the default of a point that was faster, alone and,
-    where there are few, together."""
-    found: dict[Taken, None] = {}
+    """What rows might decide: each difference to the default of points that were faster, of as many
+    workloads as a row has to help, alone and, where a point has few, together; those that may have
+    brought most, for a strategy has to be run to find out."""
+    seen: dict[Taken, dict[str, float]] = {}
     for e in own:
         for text, ratio in sorted(e.ratios.items()):
             told = e.differences(e.points[text]) if ratio >= WORTH else {}
-            pairs = [(word, value) for word, value in sorted(told.items())]
-            found |= dict.fromkeys((pair,) for pair in pairs)
-            if 1 < len(pairs) <= MOST_TAKEN:
-                found[tuple(pairs)] = None
-    return [*found]
+            pairs = tuple(sorted(told.items()))
+            several = [pairs] if 1 < len(pairs) <= MOST_TAKEN else []
+            for taken in [*((pair,) for pair in pairs), *several]:
+                most = seen.setdefault(taken, {})
+                most[e.key] = max(most.get(e.key, 0.0), math.log(ratio))
+    found = [taken for taken, most in seen.items() if len(most) >= FEWEST]
+    return sorted(found, key=lambda taken: -sum(seen[taken].values()))[:CANDIDATES]
 
 
 class _Left:
@@ -200,48 +204,66 @@ class _Left:
         self.weights = np.asarray([1 / of.count(key) for key in of])  # a workload counts once
         self.traits = {name: np.asarray([(e.traits or {})[name] for e in left]) for name in TRAITS}
 
-    def best(self, taken: Taken, harm: float) -> tuple[float, dict[str, Range], Taken]:
-        """The score of the best row with these decisions, and where it is for: everywhere, or in
-        ranges of one trait or two."""
-        row = Row(self.left[0].role, self.left[0].machine_class, {}, dict(taken))
-        ratios = [e.ratio(row) for e in self.left]
-        effects = np.log(np.asarray([np.nan if r is None else r for r in ratios]))
-        helped = effects >= math.log(WORTH)
-        found = [(-math.inf, dict[str, Range](), taken)]
-        if self.weights[helped].sum() < FEWEST:
-            return found[0]
+    def best(self, candidates: Iterable[Taken], harm: float) -> Scored:
+        """The best row, as its score, where it is for, and what it decides; a score of 0 for none.
+        Candidates come by what they would be worth if they could choose their workloads."""
+        found: list[tuple[float, int, Any, Taken]] = []
+        for n, taken in enumerate(candidates):
+            row = Row(self.left[0].role, self.left[0].machine_class, {}, dict(taken))
+            ratios = [e.ratio(row) for e in self.left]
+            effects = np.log(np.asarray([np.nan if r is None else r for r in ratios]))
+            if self.weights[effects >= math.log(WORTH)].sum() >= FEWEST - 1e-6:
+                gains = np.where(effects > 0, effects, 0.0)
+                found.append((float((self.weights * gains).sum()) - ROW, -n, effects, taken))
+        best: Scored = (0.0, {}, ())
+        for most, _, effects, taken in sorted(found, key=lambda f: f[:2], reverse=True):
+            if most <= best[0]:
+                break
+            best = max(best, self._placed(taken, effects, harm), key=lambda scored: scored[0])
+        return best
+
+    def _placed(self, taken: Taken, effects: Any, harm: float) -> Scored:
+        """The best row with these decisions: for all, or for ranges of one trait or two."""
         is_sharing = {word for word, _ in taken} <= {*SHARING}
         names = [name for name in TRAITS if name != THREADS or is_sharing]
-        ranges = [(n, limits) for n in names for limits in _ranges(self.traits[n], helped)]
-        found.append((self._score({}, effects, harm), {}, taken))
-        found += [(self._score({n: r}, effects, harm), {n: r}, taken) for n, r in ranges]
-        found.sort(key=lambda f: -f[0])
-        for _, where, _ in found[:BEAM]:
-            for name, limits in ranges if where else ():
-                both = {**where, name: limits}
-                if name not in where:
-                    found.append((self._score(both, effects, harm), both, taken))
-        return max(found, key=lambda f: f[0])
+        helped = effects >= math.log(WORTH)
+        wheres: list[dict[str, Range]] = [{}]
+        wheres += [{n: limits} for n in names for limits in _ranges(self.traits[n], helped)]
+        fits = np.stack([self._fits(where) for where in wheres])
+        scores = self._scores(fits, effects, harm) - RANGE * (np.arange(len(wheres)) > 0)
+        best = int(scores.argmax())
+        found: Scored = (float(scores[best]), wheres[best], taken)
+        for n in np.argsort(-scores, kind="stable")[:BEAM]:
+            both = self._scores(fits & fits[n], effects, harm) - 2 * RANGE
+            other = int(both.argmax())
+            if both[other] > found[0] and not {*wheres[n]} & {*wheres[other]}:
+                found = (float(both[other]), {**wheres[n], **wheres[other]}, taken)
+        return found
 
-    def _score(self, where: dict[str, Range], effects: Any, harm: float) -> float:
-        """What a row is worth: the logarithms of what it brings, less what it takes to know it;
-        minus infinity where it harms a workload, or helps too few."""
+    def _fits(self, where: dict[str, Range]) -> Any:
         fits = np.ones(len(self.left), bool)
         for name, (least, most) in where.items():
             fits &= self.traits[name] >= (-math.inf if least is None else least)
             fits &= self.traits[name] <= (math.inf if most is None else most)
-        own, weights = effects[fits], self.weights[fits]
-        unknown = np.isnan(own)
-        helped = weights[own >= math.log(WORTH)].sum()
-        if helped < FEWEST - 1e-6 or np.exp(np.nanmin(own)) < harm:
-            return -math.inf
-        price = ROW + RANGE * len(where) + UNKNOWN * float(weights[unknown].sum())
-        return float((weights * np.where(unknown, 0.0, own)).sum()) - price
+        return fits
+
+    def _scores(self, fits: Any, effects: Any, harm: float) -> Any:
+        """What rows are worth, each for the examples in a line of `fits`: the logarithms of what
+        they bring, less what it takes to know a row and doubts about what is not known; minus
+        infinity for those that harm a workload, or help too few."""
+        unknown = np.isnan(effects)
+        known = np.where(unknown, 0.0, effects)
+        helped = fits @ (self.weights * (known >= math.log(WORTH)))
+        harmed = (fits & ~unknown & (np.exp(known) < harm)).any(1)
+        worth = fits @ (self.weights * (known - UNKNOWN * unknown)) - ROW
+        return np.where((helped < FEWEST - 1e-6) | harmed, -math.inf, worth)
 
 
 def _ranges(trait: Any, helped: Any) -> Iterator[Range]:
     """Ranges of a trait around workloads that gain; open on a side where nothing else is known."""
     values, inside = trait.tolist(), sorted({*trait[helped].tolist()})
+    if len(inside) > ENDS:
+        inside = [inside[round(n * (len(inside) - 1) / (ENDS - 1))] for n in range(ENDS)]
     for n, least in enumerate(inside):
         for most in inside[n:]:
             limits = (least if least > min(values) else None, most if most < max(values) else None)
