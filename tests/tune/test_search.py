@@ -30,6 +30,8 @@ CPU = target("cpu")
 class Imagined:
     """A bench whose candidates take what `seconds` says of their points; None is the default."""
 
+    lanes = 1
+
     def __init__(self, seconds, interrupt_after=math.inf):
         self.seconds, self.measured, self.interrupt_after = seconds, [], interrupt_after
 
