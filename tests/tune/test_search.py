@@ -32,6 +32,8 @@ CPU = target("cpu")
 class Imagined:
     """A bench whose candidates take what `seconds` says of their points; None is the default."""
 
+    lanes = 1
+
     def __init__(self, seconds, interrupt_after=math.inf, func=None):
         self.seconds, self.measured, self.interrupt_after = seconds, [], interrupt_after
         self.func = func or product(32, 48, 40)

@@ -88,7 +88,7 @@ def tune(
         target: the machine; one whose code this machine runs, or the devices do.
         devices: who measures instead of this machine: "ssh://user@host:port" is a board, "ray" or
             "ray://host:port" a cluster; several in a list. Give `threads`, too.
-        seconds: that this takes, about.
+        seconds: that this takes, about; reaching devices comes on top.
         trials: at most so many candidates are timed.
         database: where what is found is recorded, and what is known comes from: a path, made if
             there is none, True for your own, None for nowhere. `compile(database=)` reads it.
@@ -115,8 +115,10 @@ def tune(
     machine, count = _machine(asked, target, devices is not None), thread_count_of(threads)
     with memory_told(asked), ExitStack() as stack:
         ledger = Ledger(_opened(database, stack))
-        told = seconds, trials, ledger, seed, progress or _silent, began
-        run = _Run(machine, count, *told, _farm(devices, machine, count, stack))
+        farm = _farm(devices, machine, count, stack)
+        began = began if farm is None else time.monotonic()  # reaching devices comes on top
+        told = seconds, trials, ledger, seed, progress or _silent, began, farm
+        run = _Run(machine, count, *told)
         if isinstance(source, Schedule):
             source = _unscheduled(source)
         if isinstance(source, Func):

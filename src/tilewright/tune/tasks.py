@@ -23,7 +23,7 @@ from tilewright.support.record import record
 from tilewright.target.processors import host_cores
 from tilewright.target.target import Target
 from tilewright.tune.effects import Effect, effects
-from tilewright.tune.farm.bench import FarmBench
+from tilewright.tune.farm.bench import FarmBench, profiled
 from tilewright.tune.farm.farm import Deserted, Farm
 from tilewright.tune.ledger import Ledger
 from tilewright.tune.measure import Bench
@@ -288,15 +288,14 @@ class Campaign:
     def profile(self) -> None:
         """Have the defaults measured, where nobody knows yet what they take: the tasks' seconds
         then are those. Raises `Deserted`."""
-        for s in self.standings:
-            try:
-                with self._bench(s.task.func) as bench:
-                    s.seen = bench.measure([None])[0].best
-            except Deserted:
-                self._end_workers()
-                raise
-            except TilewrightError as fault:
-                s.is_over, s.why = True, str(fault).split("\n")[0]
+        assert self.farm is not None
+        asked = self.machine, self.threads, self.farm, self.seed
+        for s, outcome in zip(
+            self.standings, profiled([s.task.func for s in self.standings], *asked), strict=True
+        ):
+            s.seen = outcome.best
+            if not outcome.seconds:
+                s.is_over, s.why, s.seen = True, outcome.why, 0.0
                 continue
             s.task = replace(s.task, seconds=s.seen)
             s.best = s.seen / (1.0 if s.known is None else max(1.0, s.known.ratio))

@@ -16,16 +16,18 @@ from queue import SimpleQueue
 from typing import Any
 
 from tilewright.ir.stmt import Func
+from tilewright.support.errors import TilewrightError
 from tilewright.target.processors import host_cores
 from tilewright.target.target import Target
 from tilewright.tune.farm.device import Function
-from tilewright.tune.farm.farm import Farm, FarmWarning
+from tilewright.tune.farm.farm import Deserted, Farm, FarmWarning
 from tilewright.tune.launcher import Code
 from tilewright.tune.measure import Bench
 from tilewright.tune.process import Process
 from tilewright.tune.stand import Duel, Outcome
-from tilewright.tune.worker import Compiled, Point
+from tilewright.tune.worker import Compiled, Point, Setup, Worker
 
+LIMIT = 10.0  # seconds that a default may run
 NUMBERS = itertools.count()  # of functions, so that no two have one key
 
 
@@ -147,3 +149,28 @@ class FarmBench(Bench):
                 self._turns += 1
                 asked.append(self._duelling((default, code), each, p))
         return [self._told(one) if isinstance(one, Future) else one for one in asked]
+
+
+def profiled(
+    funcs: Sequence[Func], machine: Target, threads: int, farm: Farm, seed: int = 0
+) -> list[Outcome]:
+    """What the defaults of functions take on a farm; "failed" for what cannot be compiled or run.
+    They are compiled in this process: they are no candidates. Raises `Deserted`."""
+    asked: list[Future[Outcome] | Outcome] = []
+    for func in funcs:
+        setup = Setup(func, str(machine), threads, {}, None, False, seed)
+        made = Worker(setup).compile(None)
+        if made.code is None:
+            asked.append(Outcome("failed", why=made.why))
+        else:
+            function = Function(f"{func.name} {next(NUMBERS)}", setup, made.code)
+            asked.append(farm.measure(function, made.code, LIMIT))
+    found: list[Outcome] = []
+    for one in asked:
+        try:
+            found.append(one if isinstance(one, Outcome) else one.result())
+        except Deserted:
+            raise
+        except TilewrightError as fault:
+            found.append(Outcome("failed", why=str(fault).split("\n")[0]))
+    return found
