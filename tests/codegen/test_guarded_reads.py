@@ -20,7 +20,7 @@ def choice(A: f32[16], B: f32[16], Y: f32[16]):
 SHARED = """
 def shared(A: f32[40], Y: f32[16], n: i64):
     for i in vectorize(0, 16):
-        Y[i] = select(Y[i] > 1.0, A[{place} + n], 0.0)
+        Y[i] = select(Y[i] > 1.0, A[{position} + n], 0.0)
 """
 GELU = """
 def vectors(A: f32[384], Y: f32[384]):
@@ -51,13 +51,13 @@ def test_what_a_condition_reads_needs_no_mask(cond: str, guarded: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "place, gathered", [("i // 2", False), ("i // 4 * 9", False), ("i // 8", True)]
+    "position, gathered", [("i // 2", False), ("i // 4 * 9", False), ("i // 8", True)]
 )
 def test_elements_that_lanes_share_are_read_where_one_of_them_is_on(
-    place: str, gathered: bool
+    position: str, gathered: bool
 ) -> None:
     """Up to four lanes of an element: then their masks are put together."""
-    func = parse_func(SHARED.format(place=place))
+    func = parse_func(SHARED.format(position=position))
     assert ("llvm.masked.gather" in emit(func, AVX512).text) == gathered
     rng = np.random.default_rng(5)
     for part in (0.1, 0.5, 0.9):

@@ -227,8 +227,8 @@ def panels_of_batches(s: For, known: Facts, taken: set[str]) -> tuple[dict[Var, 
         return inside.expr(made)
 
     try:
-        places = {batch: s.var // const(panels), panel: s.var % const(panels)}
-        return places, For(panel, const(0), const(panels), s.kind, apart(s.body))
+        positions = {batch: s.var // const(panels), panel: s.var % const(panels)}
+        return positions, For(panel, const(0), const(panels), s.kind, apart(s.body))
     except _Mixed:
         return None
 
@@ -248,13 +248,13 @@ def panels_of_tiles(
     for tiles, is_batched in ((open_part, False), *((t, True) for t in _factors(open_part))):
         batch, panel, tile = (Var(fresh(name, taken)) for name in ("batch", "panel", "tile"))
         of_panel = s.var // tiles % const(panels) if is_batched else s.var // tiles
-        places = {panel: of_panel, tile: s.var % tiles}
+        positions = {panel: of_panel, tile: s.var % tiles}
         if is_batched:
-            places[batch] = s.var // tiles // const(panels)
-        body = _replaced(s.body, {place: var for var, place in places.items()})
+            positions[batch] = s.var // tiles // const(panels)
+        body = _replaced(s.body, {position: var for var, position in positions.items()})
         if s.var not in free_vars(body):
             loop = For(tile, const(0), tiles, s.kind, body)
-            return places, For(panel, const(0), const(panels), s.kind, loop), loop
+            return positions, For(panel, const(0), const(panels), s.kind, loop), loop
     return None
 
 
@@ -271,11 +271,11 @@ def _replaced(s: Any, parts: dict[Expr, Var]) -> Any:
     return parts[s] if s in parts else s.map_children(lambda c: _replaced(c, parts))
 
 
-def told_apart(places: dict[Var, Expr], body: Stmt) -> Stmt:
-    """The body of a loop where it is that of the inner one of several, whose rounds are `places` of
-    it. No names are bound for them: what is asked of a panel can then be asked around the loops
+def told_apart(positions: dict[Var, Expr], body: Stmt) -> Stmt:
+    """The body of a loop where it is that of the inner one of several, whose rounds are `positions`
+    of it. No names are bound for them: what is asked of a panel can then be asked around the loops
     inside."""
-    return substitute(body, places)
+    return substitute(body, positions)
 
 
 class _Mixed(Exception):

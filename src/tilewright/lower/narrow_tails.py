@@ -109,12 +109,12 @@ class _Narrow:
             ):
                 return self.each_way(s, s.body, known, around)
             if s.kind == "parallel" and (parted := panels_of_batches(s, inside, self.taken)):
-                places, panel = parted
+                positions, panel = parted
                 inside = inside.bind(panel.var, *loop_range(panel))
                 body = self.go(panel.body, inside, panel)
                 if body is panel.body:
                     return s
-                return s.replace(body=told_apart(places, body))
+                return s.replace(body=told_apart(positions, body))
             body = self.go(s.body, inside, around if as_int(s.extent) == 1 else s)
             return s if body is s.body else s.replace(body=body)
         if isinstance(s, Store | Eval):
@@ -126,14 +126,14 @@ class _Narrow:
         return s.map_children(inner)
 
     def jammed(
-        self, fused: For, places: dict[Var, Expr], panel: For, loop: For, known: Facts
+        self, fused: For, positions: dict[Var, Expr], panel: For, loop: For, known: Facts
     ) -> For | None:
         """A loop over the tiles of each panel as those would be that it was made of."""
-        known = known.extended(dict.fromkeys(places, (0, None)))
+        known = known.extended(dict.fromkeys(positions, (0, None)))
         for s in (panel, loop):
             known = known.bind(s.var, *loop_range(s))
         made = self.narrowed(loop, known, panel)
-        return made and fused.replace(body=told_apart(places, made.body))
+        return made and fused.replace(body=told_apart(positions, made.body))
 
     def each_way(self, loop: For, choice: If, known: Facts, around: For | None) -> For:
         """A parallel loop whose rounds all go the same way: the tiles of each are its own."""
