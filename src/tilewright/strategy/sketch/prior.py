@@ -303,7 +303,10 @@ def traffic(nest: Nest, machine: Target, loops: Loops, columns: Columns) -> list
     found = [np.zeros(len(loops.tile)) for _ in LEVELS]
     slower = [_unforeseen(x, nest, loops) for x in (*nest.reads, *nest.results)]
     for number in range(len(nest.reads)):
-        slower[number] = np.where(packed(nest, number, columns), 1.0, slower[number])
+        used = [d for d in nest.reduced if nest.reads[number].uses[d] and nest.extents[d] > 1]
+        in_order_of_copy = np.isin(loops.axes[-1], used[-1:]) if used else True
+        along = np.where(in_order_of_copy, 1.0, UNFORESEEN)
+        slower[number] = np.where(packed(nest, number, columns), along, slower[number])
     rates = [costs.l2, costs.l3, costs.memory]
     for level, (cache, rate) in enumerate(zip(machine.caches, rates, strict=False)):
         fits = [size <= NEAR * cache.size for size in held]
