@@ -282,15 +282,16 @@ def names(root: Node) -> set[str]:
     only a size of a buffer."""
     if isinstance(root, Func):  # binds all that its expressions use: its statements tell
         found = {p.name for p in root.params}
+        s: Any
         for s in statements(root.body):
             kind = s.__class__
             if kind is For or kind is Let:
-                found.add(s.var.name)  # type: ignore[attr-defined]
+                found.add(s.var.name)
             elif kind is Block:
-                found.add(s.name)  # type: ignore[attr-defined]
-                found.update([axis.var.name for axis in s.axes])  # type: ignore[attr-defined]
+                found.add(s.name)
+                found.update([axis.var.name for axis in s.axes])
             elif kind is Alloc:
-                found.add(s.buffer.name)  # type: ignore[attr-defined]
+                found.add(s.buffer.name)
         return found
     found = set[str]()
     for n in visit(root):

@@ -30,8 +30,8 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.stmt import Alloc, For, Func, If, Seq, Stmt, Store, annotated, annotation
 from tilewright.ir.walk import free_vars, reads
+from tilewright.lower.comparisons import BOUNDS, decided
 from tilewright.lower.lower_blocks import all_of, parts_of
-from tilewright.lower.partition_loops import BOUNDS, decided
 
 BOUNDED = "bounded"
 _NEUTRAL = {BinaryOp.add: (0,), BinaryOp.max: (-inf,), BinaryOp.min: (inf,)}

@@ -17,11 +17,11 @@ from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, fresh, names, statements, substitute, visit
+from tilewright.lower.comparisons import form_of
 from tilewright.lower.copies import accumulates, is_prefetch, own_memory
 from tilewright.lower.covers import BUSY
 from tilewright.lower.lower_blocks import parts_of
 from tilewright.lower.narrow_tails import sums_of_a_round
-from tilewright.lower.partition_loops import form_of
 from tilewright.support.record import record
 
 

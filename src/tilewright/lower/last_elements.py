@@ -27,12 +27,12 @@ from tilewright.ir.walk import (
     free_vars,
     visit,
 )
+from tilewright.lower.comparisons import BOUNDS
 from tilewright.lower.copies import (
     SplitQuotient,
     chooses,
     split_quotient,
 )
-from tilewright.lower.partition_loops import BOUNDS
 from tilewright.support.record import record
 
 MOST_EDGES = 4  # elements at an end of a row that windows reach over

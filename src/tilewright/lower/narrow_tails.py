@@ -36,6 +36,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, fresh, names, statements, visit
+from tilewright.lower.comparisons import BOUNDS
 from tilewright.lower.copies import (
     accumulates,
     is_of_element,
@@ -53,7 +54,6 @@ from tilewright.lower.jam_panels import (
     told_apart,
 )
 from tilewright.lower.lower_blocks import all_of, parts_of
-from tilewright.lower.partition_loops import BOUNDS
 from tilewright.lower.tile_windows import Tile, Window, is_separable
 
 Names = frozenset[Var]

@@ -42,6 +42,7 @@ from tilewright.ir.walk import (
     substitute,
     visit,
 )
+from tilewright.lower.comparisons import BOUNDS
 from tilewright.lower.copies import (
     accumulates,
     is_of_element,
@@ -59,7 +60,6 @@ from tilewright.lower.last_elements import (
 )
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.narrow_tails import sums_of_a_round
-from tilewright.lower.partition_loops import BOUNDS
 from tilewright.lower.stage_rows import stages
 
 # of a function: results may lie over operands, and no read of one may move behind a store

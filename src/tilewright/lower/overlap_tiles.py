@@ -18,9 +18,9 @@ from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, Buffer, Expr, Select, Var, as_int, const, minimum
 from tilewright.ir.stmt import Alloc, Eval, For, Func, Let, Stmt, Store
 from tilewright.ir.walk import distinct, free_vars, fresh, loads, names, reads, statements
+from tilewright.lower.comparisons import BOUNDS
 from tilewright.lower.copies import accumulates, is_of_element, is_prefetch, whole_numbers
 from tilewright.lower.overlap_tails import conditions_of, without_guards
-from tilewright.lower.partition_loops import BOUNDS
 from tilewright.support.record import record
 
 FEW = 40  # rows at least for each that is computed twice

@@ -16,7 +16,6 @@ from typing import Any, TypeGuard
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
-from tilewright.ir.dtype import i64
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -44,6 +43,7 @@ from tilewright.ir.walk import (
     stores,
     visit,
 )
+from tilewright.lower.comparisons import BOUNDS, decided, form_of
 from tilewright.lower.copies import accesses_of, is_prefetch, own_memory, stores_of
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.support.record import record
@@ -53,7 +53,6 @@ LIGHT = 8  # a body of fewer stores and loads is not worth a branch
 FEW = 8  # rounds beyond the end of what is read that are not worth code of their own
 
 _ENDS = frozenset({BinaryOp.min, BinaryOp.max})
-BOUNDS = {BinaryOp.lt: (1, -1), BinaryOp.le: (1, 0), BinaryOp.gt: (-1, -1), BinaryOp.ge: (-1, 0)}
 
 
 def partition_loops(func: Func) -> Func:
@@ -561,16 +560,6 @@ def _conditions(var: Var, guards: list[_Guard], known: Facts) -> list[Affine]:
     return list(found.values())
 
 
-def form_of(part: Expr, known: Facts) -> Affine | None:
-    """What is ≥ 0 where a comparison of whole numbers holds; None for what is no such thing."""
-    if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
-        return None
-    if reads(part):
-        return None
-    sign, more = BOUNDS[part.op]
-    return known.sum(known.affine(part.b), known.affine(part.a), -1) * sign + more
-
-
 def _least(form: Affine, var: Var, inner: frozenset[Var], known: Facts) -> Affine | None:
     """The form with its terms of inner loops at their least; None where that says nothing of
     `var`.
@@ -589,21 +578,6 @@ def _least(form: Affine, var: Var, inner: frozenset[Var], known: Facts) -> Affin
 
 def _reads(e: Select) -> bool:
     return reads(e.then) or reads(e.other)
-
-
-def decided(e: Any, known: Facts) -> Any:
-    """An expression, or the expressions of a statement, without the choices that are made
-    already."""
-    if isinstance(e, Binary) and e.is_plain:
-        return e
-    if isinstance(e, For):
-        known = known.bind(e.var, *loop_range(e))
-    if isinstance(e, Select):
-        cond = known.condition(e.cond)
-        if isinstance(cond, Const):
-            return decided(e.then if cond.value else e.other, known)
-        e = e.replace(cond=cond)
-    return e.map_children(lambda c: decided(c, known)) if isinstance(e, Expr | Stmt) else e
 
 
 def _not(cond: Expr) -> Expr:

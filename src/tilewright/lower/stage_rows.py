@@ -37,9 +37,9 @@ from tilewright.ir.walk import (
     substitute,
     visit,
 )
+from tilewright.lower.comparisons import form_of
 from tilewright.lower.lanes import lane_reduction
 from tilewright.lower.lower_blocks import all_of, parts_of
-from tilewright.lower.partition_loops import form_of
 from tilewright.support.record import record
 
 LEAST_LANES = 4  # of fewer each is read by itself

@@ -17,8 +17,8 @@ from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Var, as_int, const
 from tilewright.ir.stmt import Alloc, For, Func, If, Stmt, Store
 from tilewright.ir.walk import free_vars, loads, reads, replace_buffers, rewrite, statements, visit
+from tilewright.lower.comparisons import form_of
 from tilewright.lower.lower_blocks import all_of, parts_of
-from tilewright.lower.partition_loops import form_of
 from tilewright.support.record import record
 
 _WHOLE = (BinaryOp.floordiv, BinaryOp.floormod, BinaryOp.truncdiv, BinaryOp.truncmod)
