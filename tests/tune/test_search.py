@@ -90,6 +90,17 @@ def test_a_search_keeps_the_fastest_that_it_measured():
     point(search.func, CPU, 1, found.champion.point)  # it names a schedule by itself
 
 
+@pytest.mark.parametrize(("seconds", "count"), [(0.1, 1), (0.5, 1), (1.25, 3), (8.0, 4)])
+def test_few_seconds_are_for_few_finalists(seconds, count, monkeypatch):
+    bench, asked = Imagined(lambda p: 1.0 if p is None else 0.5), []
+    finals = bench.finals
+    monkeypatch.setattr(
+        bench, "finals", lambda points, s: asked.append(points) or finals(points, s)
+    )
+    searched(bench, steps=2).finish(seconds)
+    assert [len(points) for points in asked] == [count]
+
+
 def test_nothing_that_is_slower_than_the_default_wins():
     found = searched(Imagined(lambda p: 1.0 if p is None else 1.01)).finish(1.0)
     assert found.is_default

@@ -28,7 +28,7 @@ from tilewright.target.target import Target
 from tilewright.tune.database import Database
 from tilewright.tune.explore import Descent
 from tilewright.tune.ledger import Ledger
-from tilewright.tune.measure import Arrays, Bench
+from tilewright.tune.measure import CONFIRMED, Arrays, Bench
 from tilewright.tune.records import OK, Champion, Trial
 from tilewright.tune.sources import Bandit, Family, Point, Ruled, Sketched, Source, Suggested
 from tilewright.tune.stand import Outcome
@@ -37,6 +37,7 @@ from tilewright.tune.workload import Workload, workload
 BATCH = 6  # candidates between two decisions of what to measure next
 EACH = 12  # the same for each device, where there are several: their last ones end apart
 FINALISTS = 4  # that are measured beside the default at the end
+DUEL = 0.25  # seconds that one of them should have: in less, even those twice as fast may not win
 FINALS = 0.2  # part of the seconds that is for them, at most MOST
 MOST = 8.0  # seconds
 WORKERS = min(2, os.cpu_count() or 1)  # that compile; more have too little to do in a batch
@@ -163,7 +164,8 @@ class Search:
     def finish(self, seconds: float) -> Tuned:
         """Let the best candidates meet the default, for so many seconds, and keep who won."""
         self.timed.sort(key=lambda found: found[0])
-        close = [p for took, p in self.timed[:FINALISTS] if took <= CLOSE * self.best]
+        count = max(1, min(FINALISTS, round(seconds / DUEL) - CONFIRMED))
+        close = [p for took, p in self.timed[:count] if took <= CLOSE * self.best]
         finals = self.bench.finals(close, seconds)
         own = next(f.outcome.best for f in finals if f.point is None)
         winner = finals[0]
