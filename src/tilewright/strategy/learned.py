@@ -126,10 +126,11 @@ class Table:
 
 def read(text: Iterable[str]) -> Table:
     """The table that `lines` wrote. Raises ValueError that says what is wrong."""
-    head, *rows = [json.loads(line) for line in text if line.strip()] or [None]
-    if not isinstance(head, dict) or head.get("format") != FORMAT:  # type: ignore[misc]
+    lines: list[Any] = [json.loads(line) for line in text if line.strip()]
+    head, rows = (lines[0], lines[1:]) if lines and isinstance(lines[0], dict) else ({}, lines)
+    if head.get("format") != FORMAT:
         raise ValueError("its first line does not say that it holds learned schedules")
-    if head.get("version") != VERSION:  # type: ignore[misc]
+    if head.get("version") != VERSION:
         raise ValueError("it is of another version of this format")
     return Table(map(row_of, rows))
 
