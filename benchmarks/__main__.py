@@ -54,11 +54,11 @@ def main(
     """Measure engines side by side, or our kernels one by one, and print the table."""
     pythons = dict(entry.split("=", 1) for entry in python or [])
     installed = [name for name in ENGINES if ENGINES[name].is_installed or name in pythons]
-    usual = [name for name in installed if name != TUNED or tuning > 0]
+    listed = [name for name in installed if name != TUNED or tuning > 0]
     default = list(zoo.OTHERS) if others else DEFAULT
     plan = Plan(
         models=chosen(models, [*zoo.names(), *zoo.OTHERS], "model") or default,
-        engines=chosen(engines, list(ENGINES), "engine") or usual,
+        engines=chosen(engines, list(ENGINES), "engine") or listed,
         threads=[int(count) for count in threads.split(",")],
         seconds=seconds,
         batch=batch,

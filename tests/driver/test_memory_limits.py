@@ -62,6 +62,8 @@ try_with(300, lambda: exe(many))
 try_with(8, lambda: exe(few))
 try_with(16, lambda: tw.load(path, threads=16))
 try_with(8, lambda: tw.compile(graph(), cache=False, threads=1))
+tw.compile(graph(), cache=False, threads=1)  # with all of LLVM that its first call loads
+try_with(8, lambda: tw.compile(graph(), cache=False, threads=1))
 made = tw.compile(graph(), cache=False, threads=1)(np.ones((64, 64), np.float32))[0]
 print((made == 64).all(), exe(few)[0].shape)
 """
@@ -82,13 +84,14 @@ def test_what_cannot_be_had_is_told_and_the_process_goes_on(tmp_path):
     command = [sys.executable, "-c", CHILD, str(tmp_path / "m.tw")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    load, output, arena, fits, threads, compiled, last = done.stdout.splitlines()
+    load, output, arena, fits, threads, first, compiled, last = done.stdout.splitlines()
     assert load.startswith("cannot load the artifact: out of memory") and " bytes" in load
     assert output.startswith("cannot run 'dense': out of memory: output 0")
     assert "[131072, 512] has 268435456 bytes" in output and " MB)" in output
     assert "these shapes need an arena of 268435456 bytes" in arena
     assert fits == "done"
     assert threads.startswith("cannot run 'dense': out of memory: 16 threads cannot be started")
+    assert first.startswith("cannot compile this Graph: out of memory")
     assert compiled.startswith("cannot compile this Graph: out of memory in stage 'kernels'")
     assert "LLVM may need" in compiled
     assert last == "True (4, 512)"
