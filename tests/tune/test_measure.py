@@ -22,6 +22,7 @@ from tilewright.target.target import target
 from tilewright.tune.arrays import Arrays, difference, index_limits
 from tilewright.tune.measure import Bench, Outcome
 from tilewright.tune.process import Process
+from tilewright.tune.samples import LEAST_ROUNDS
 from tilewright.tune.worker import Point
 
 CPU = target("cpu")
@@ -85,6 +86,10 @@ def test_two_that_are_the_same_have_no_winner(bench: Bench) -> None:
     verdict = bench.duel(None, None, 0.1)
     assert verdict.low <= verdict.ratio <= verdict.high
     assert verdict.rounds > 0 and not verdict.why
+
+
+def test_a_duel_without_time_has_rounds_enough_to_tell(bench: Bench) -> None:
+    assert bench.duel(None, POINTS[0], 1e-6).rounds == LEAST_ROUNDS
 
 
 def test_who_cannot_run_loses_a_duel(bench: Bench) -> None:

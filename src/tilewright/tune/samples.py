@@ -134,6 +134,11 @@ class SequentialTest:
         """Rounds until it looks at them."""
         return max(1, self._next - len(self.values))
 
+    @property
+    def is_short(self) -> bool:
+        """Whether there are too few rounds to tell anything."""
+        return len(self.values) < LEAST_ROUNDS
+
     def add(self, value: float) -> bool:
         """Take the log-ratio of one more round; says whether it was time for a look."""
         self.values.append(value)
@@ -146,10 +151,10 @@ class SequentialTest:
     def verdict(self) -> Verdict:
         """What can be said now, after one more look. No more rounds count then."""
         n = len(self.values)
-        if not self.is_over and n >= LEAST_ROUNDS:
+        if not self.is_over and not self.is_short:
             self._look()
         self.is_over = True
-        if n < LEAST_ROUNDS:
+        if self.is_short:
             ratio = math.exp(median(self.values)) if n else math.nan
             return Verdict(ratio, 0.0, math.inf, "", n)
         mean, half = self._interval()

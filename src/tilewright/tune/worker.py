@@ -48,6 +48,7 @@ LONGEST = 0.05  # seconds for the samples of one candidate, once there are LEAST
 LEAST = 3
 SENTINEL = 7  # samples of the default's kernel at most
 COPIES = 4  # of code in a duel, so that a good address in memory is not taken for good code
+MORE = 4.0  # seconds over its time that a duel has for the least number of rounds
 ROUND = 100e-6  # seconds of one of the four samples of a round of a duel, at least
 Point = Mapping[str, Plain] | None
 
@@ -214,7 +215,7 @@ class Worker:
         # As many of either: the first call of a sample takes longer, until all threads are awake.
         calls = self._calls(min(self._warm(side[0]) for side in copies), ROUND)
         end = time.perf_counter() + seconds
-        while not test.is_over and time.perf_counter() < end:
+        while not test.is_over and time.perf_counter() < end + MORE * test.is_short:
             pair = [rng.choice(side) for side in copies]
             # In either order the second sample of a side is as far from the middle as its first, so
             # that a drift cancels; which order it is is drawn, for what one leaves to the other.
