@@ -28,7 +28,8 @@ SVG, HTML = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xhtml}"
 def corners(chart: str) -> list[tuple[float, float]]:
     line = ElementTree.fromstring(chart).find(f"{SVG}polyline")
     assert line is not None
-    return [tuple(map(float, p.split(","))) for p in line.attrib["points"].split()]  # type: ignore[misc]
+    pairs = (point.split(",") for point in line.attrib["points"].split())
+    return [(float(x), float(y)) for x, y in pairs]
 
 
 def test_a_course_falls_in_steps() -> None:

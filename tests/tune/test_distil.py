@@ -211,7 +211,7 @@ def test_a_log_that_is_none(tmp_path: Path) -> None:
     for wrong in ("", "{}\n", whole[:-8], whole + '{"at": 1}\n', whole + "[1]\n", "\udcff"):
         log.path.write_bytes(wrong.encode(errors="surrogateescape"))
         with pytest.raises(RecordsFault, match="remove the file"):
-            log.table  # noqa: B018
+            _ = log.table
     log.path.unlink()
     log.path.mkdir()
     with pytest.raises(RecordsFault):

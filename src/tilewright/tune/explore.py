@@ -8,6 +8,7 @@ says which of them; a part goes to what it has no idea of.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -136,7 +137,7 @@ class Portfolio:
         return np.stack(found) if found else rows[:0]
 
 
-class Guided:
+class Guided(ABC):
     """What explorers have in common that a model leads: it learns all that was measured before each
     proposal, and as long as that is nothing another explorer has its turn, a Portfolio."""
 
@@ -159,8 +160,9 @@ class Guided:
         self.model.learn(rows, seconds)
         return self._proposed(history, count)
 
+    @abstractmethod
     def _proposed(self, history: History, count: int) -> Rows:
-        raise NotImplementedError
+        """New rows, once the model has learnt."""
 
     def _and_some_at_random(self, ranked: Rows, history: History, count: int) -> Rows:
         """The first of ranked rows, and those that no model chooses."""

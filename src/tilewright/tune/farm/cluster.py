@@ -14,7 +14,7 @@ from typing import Any
 from tilewright.support.errors import InputError, TilewrightError
 from tilewright.support.version import __version__
 from tilewright.target.target import Target
-from tilewright.tune.farm.device import Function, Vanished, WorkerDevice, missing_here
+from tilewright.tune.farm.device import MISSING, Function, Vanished, WorkerDevice, missing_here
 from tilewright.tune.launcher import Code
 from tilewright.tune.stand import START, Duel, Outcome
 
@@ -22,7 +22,6 @@ STARTING = 60.0  # seconds until an actor has to be there
 PATIENCE = 30.0  # seconds beside candidates' own until a node that says nothing has vanished
 KEPT = 2  # functions that the cluster's store keeps
 NAME = "ray"
-MISSING = "pip install 'tilewright[farm]'"
 
 
 class Actor(WorkerDevice):

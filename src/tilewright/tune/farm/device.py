@@ -19,6 +19,8 @@ from tilewright.tune.process import Assigned, Process
 from tilewright.tune.stand import Duel, Outcome, Stand, gated
 from tilewright.tune.worker import Setup
 
+MISSING = "pip install 'tilewright[farm]'"  # where a library is not there
+
 
 class Vanished(Exception):
     """A device is not there, or no more: what it had in hand is for another. The message says what
@@ -67,14 +69,31 @@ class Device(Protocol):
         ...
 
 
-class WorkerDevice:
+class StandDevice:
+    """What devices share that have a stand on this side; `begin` makes it."""
+
+    _stand: Stand | None = None
+
+    def measure(self, codes: Mapping[str, Code], best: float, limit: float) -> dict[str, Outcome]:
+        """See `Device`."""
+        assert self._stand is not None
+        return self._stand.measure(codes, best, limit)
+
+    def duel(
+        self, codes: tuple[Code, Code], seconds: float, p: float, turns: int, limit: float
+    ) -> Duel:
+        """See `Device`."""
+        assert self._stand is not None
+        return self._stand.duel(codes, seconds, p, turns, limit)
+
+
+class WorkerDevice(StandDevice):
     """A device on the machine where this process runs: a worker process of its own."""
 
     def __init__(self, name: str = "this machine") -> None:
         self.name = name
         self._threads = 1
         self._process: Process | None = None
-        self._stand: Stand | None = None
 
     def open(self, machine: Target, threads: int) -> None:
         """See `Device`."""
@@ -89,18 +108,6 @@ class WorkerDevice:
         stands.append(Stand(runner, function.setup.func.name, ready))
         self._stand = stands[0]
         return self._stand.begin(function.default)
-
-    def measure(self, codes: Mapping[str, Code], best: float, limit: float) -> dict[str, Outcome]:
-        """See `Device`."""
-        assert self._stand is not None
-        return self._stand.measure(codes, best, limit)
-
-    def duel(
-        self, codes: tuple[Code, Code], seconds: float, p: float, turns: int, limit: float
-    ) -> Duel:
-        """See `Device`."""
-        assert self._stand is not None
-        return self._stand.duel(codes, seconds, p, turns, limit)
 
     def close(self) -> None:
         """See `Device`."""

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import socket
 import threading
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Overdue
 from typing import Any, TypeVar
@@ -23,10 +23,9 @@ from tilewright.support.errors import InputError
 from tilewright.target.processors import architecture
 from tilewright.target.target import Target
 from tilewright.tune.farm.board import Board
-from tilewright.tune.farm.device import Function, Vanished
+from tilewright.tune.farm.device import MISSING, Function, StandDevice, Vanished
 from tilewright.tune.farm.program import runner_program
-from tilewright.tune.launcher import Code
-from tilewright.tune.stand import Duel, Outcome, Stand
+from tilewright.tune.stand import Stand
 
 T = TypeVar("T")
 
@@ -34,7 +33,6 @@ CONNECTING = 20.0  # seconds that connecting may take, and what is asked of the 
 SENDING = 120.0  # and sending it something
 ALIVE = 10  # seconds between questions to a board that says nothing
 FOLDER = '"${XDG_CACHE_HOME:-$HOME/.cache}/tilewright"'
-MISSING = "pip install 'tilewright[farm]'"
 
 
 @functools.cache
@@ -63,7 +61,7 @@ def _asyncssh(asked: str) -> Any:
     return asyncssh
 
 
-class SshDevice:
+class SshDevice(StandDevice):
     """A board. Nothing is connected before `open`.
 
     Args:
@@ -82,7 +80,6 @@ class SshDevice:
         self._connection: Any = None
         self._process: Any = None
         self._board: Board | None = None
-        self._stand: Stand | None = None
 
     # ---- A device ---------------------------------------------------------------------------
 
@@ -109,18 +106,6 @@ class SshDevice:
         self._board.take(function.setup)
         self._stand = Stand(self._board, function.setup.func.name, lambda: None)
         return self._stand.begin(function.default)
-
-    def measure(self, codes: Mapping[str, Code], best: float, limit: float) -> dict[str, Outcome]:
-        """See `Device`."""
-        assert self._stand is not None
-        return self._stand.measure(codes, best, limit)
-
-    def duel(
-        self, codes: tuple[Code, Code], seconds: float, p: float, turns: int, limit: float
-    ) -> Duel:
-        """See `Device`."""
-        assert self._stand is not None
-        return self._stand.duel(codes, seconds, p, turns, limit)
 
     def close(self) -> None:
         """See `Device`."""
